@@ -1,0 +1,93 @@
+"""The command line: one module per verb, loaded when the verb is used.
+
+Every error of ``qwendeploy.errors`` becomes one message on stderr and its exit code; stdout
+carries the result alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from qwendeploy import __version__
+from qwendeploy.errors import ExitCode, QwendeployError
+
+VERBS = {
+    "recommend": "Choose what to run: machine + workload -> plan.",
+    "predict": "Figures of one stated option over a grid of concurrency and context.",
+    "audit": "Say what an existing command or file will do, before it starts.",
+    "generate": "Write artefacts that run a plan, with its verification script.",
+    "up": "Start a plan, wait until it serves, compare applied with asked.",
+    "status": "Say what a started plan is doing.",
+    "logs": "Show the log of a started plan.",
+    "down": "Stop a started plan.",
+    "verify": "Measure a live server and judge the plan's prediction.",
+    "compare": "Compare two runs or two plans.",
+    "detect": "Read the hardware facts of this machine or of saved output.",
+    "doctor": "Say what in this environment will bite before anything is pulled.",
+    "explain": "Say why: a rule, flag, figure or rejected option, with sources.",
+    "data": "The tables: list, show, check, accuracy, import, export.",
+    "schema": "Print the JSON Schema of a document.",
+}
+
+
+class VerbGroup(click.Group):
+    """Command group whose help needs no verb's module; ``command`` of the module is the verb."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"qwendeploy.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such verb {args[0]!r}.{hint}", ctx=ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="qwendeploy")
+def cli() -> None:
+    """What exactly to run on a GPU box for Qwen3.6-27B, what it will do, and whether it did."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line and leave with an exit code of ``ExitCode``."""
+    try:
+        result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(result if isinstance(result, int) else ExitCode.DONE)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(ExitCode.USAGE)
+    except QwendeployError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(problem.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.DONE)

@@ -1,0 +1,128 @@
+"""The plan: chosen option, every flag with its rule, frozen predictions, alternatives, trace."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from qwendeploy.documents.base import Document, Model
+from qwendeploy.documents.machine import Machine
+from qwendeploy.documents.option import OperatingPoint, Option, Workload
+from qwendeploy.figures import Figure
+
+
+class Setting(Model):
+    """A flag or variable of the server with the rule that set it and why.
+
+    ``value`` is ``None`` for a switch. Settings are emitted in order.
+    """
+
+    name: str
+    value: str | None = None
+    rule: str
+    reason: str
+
+
+PREDICTION_NAMES = (
+    "aggregate_decode_tps",
+    "per_user_decode_tps",
+    "tpot_ms",
+    "ttft_warm_ms",
+    "ttft_cold_ms",
+    "kv_pool_blocks",
+    "kv_pool_tokens",
+    "blocks_per_request",
+    "max_full_length_requests",
+    "max_running_requests",
+    "max_typical_context_tokens",
+    "output_tps_end_to_end",
+)
+
+
+class Predictions(Model):
+    """Figures at one (concurrency, context); a missing one is null with its reason."""
+
+    aggregate_decode_tps: Figure | None = None
+    per_user_decode_tps: Figure | None = None
+    tpot_ms: Figure | None = None
+    ttft_warm_ms: Figure | None = None
+    ttft_cold_ms: Figure | None = None
+    kv_pool_blocks: Figure | None = None
+    kv_pool_tokens: Figure | None = None
+    blocks_per_request: Figure | None = None
+    max_full_length_requests: Figure | None = None
+    max_running_requests: Figure | None = None
+    max_typical_context_tokens: Figure | None = None
+    output_tps_end_to_end: Figure | None = None
+    reasons: dict[str, str] = Field(default_factory=dict)
+    """Why a figure above is null, by its name."""
+
+
+class Cell(Model):
+    """Predictions at one concurrency and context."""
+
+    concurrency: int
+    context: int
+    figures: Predictions
+
+
+class Alternative(Model):
+    """A feasible option that lost, with the reason."""
+
+    option: Option
+    predictions: Predictions
+    why_not: str
+
+
+class TraceEntry(Model):
+    """What happened to one option: the rule, its effect, by how much it missed, what would help."""
+
+    option: str
+    """Short label of the option (``fp8 · mtp3 · tp2 · vllm v17``)."""
+    rule: str
+    effect: Literal["rejected", "changed", "warned", "preferred", "ranked", "chosen"]
+    reason: str
+    missed_by: str | None = None
+    would_return: str | None = None
+
+
+class PlanWarning(Model):
+    """Something true that the user should know before starting."""
+
+    rule: str
+    text: str
+
+
+class Plan(Document):
+    """Chosen option with every flag, frozen predictions, alternatives and trace."""
+
+    schema_id: str = Field(default="qwendeploy/plan", alias="schema")
+    plan_id: str
+    """Digest of option, settings and operating point; equal plans have equal ids."""
+    machine: Machine
+    workload: Workload
+    operating_point: OperatingPoint
+    option: Option
+    flags: tuple[Setting, ...]
+    env: tuple[Setting, ...]
+    predictions: Predictions
+    cells: tuple[Cell, ...] = ()
+    """The rows beside the operating point: one request, and full length."""
+    gpu_indices: tuple[int, ...] = ()
+    listen: str = "127.0.0.1"
+    port: int = 8000
+    served_model_name: str = "qwen3.6-27b"
+    download_gib: Figure | None = None
+    boot_first_s: Figure | None = None
+    boot_warm_s: Figure | None = None
+    gated_repositories: tuple[str, ...] = ()
+    """Checkpoints that need an accepted licence and HF_TOKEN."""
+    headlines: tuple[str, ...] = ()
+    """Lines that must come first: assumed machine, third-party image, lowered quality class."""
+    reasons: tuple[str, ...] = ()
+    """The decisive reasons, most decisive first."""
+    assumptions: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    trace: tuple[TraceEntry, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
