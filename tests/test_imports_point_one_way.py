@@ -22,7 +22,7 @@ ALLOWED["running"] = ALLOWED["diagnosis"] | {"diagnosis", "auditing", "rendering
 ALLOWED["verification"] = ALLOWED["running"]
 ALLOWED["reporting"] = ALLOWED["verification"] | {"verification", "running"}
 ALLOWED["api"] = ALLOWED["reporting"] | {"reporting"}
-ALLOWED["cli"] = BASE | {"api"}
+ALLOWED["cli"] = BASE | {"api", "reporting"}
 
 
 def imported_layers(path: Path) -> set[str]:
@@ -44,9 +44,7 @@ def imported_layers(path: Path) -> set[str]:
 
 
 MODULES = [
-    path
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if path.parent != PACKAGE or path.stem in ALLOWED
+    path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE or path.stem in ALLOWED
 ]
 
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
 
-
 T = TypeVar("T")
 
 
@@ -52,7 +51,7 @@ def _literal(allowed: tuple[Any, ...]) -> Callable[[str], str]:
 
 
 @cache
-def _converters(row_type: type[Any]) -> dict[str, tuple[Callable[[str], Any], bool]]:
+def _converters(row_type: Any) -> dict[str, tuple[Callable[[str], Any], bool]]:
     """Return per column the converter and whether the cell may be empty."""
     hints = typing.get_type_hints(row_type)
     result: dict[str, tuple[Callable[[str], Any], bool]] = {}
