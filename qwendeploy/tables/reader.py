@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
@@ -82,7 +82,7 @@ def read_csv(path: Path, row_type: type[T]) -> tuple[T, ...]:
 
 def read_csv_lines(path: Path, row_type: type[T]) -> tuple[tuple[int, T], ...]:
     """Return ``(line, row)`` for every row; line 1 is the header. Raises as ``read_csv``."""
-    converters = _converters(row_type)
+    converters = _converters(cast(Any, row_type))
     rows: list[tuple[int, T]] = []
     try:
         with path.open(encoding="utf-8", newline="") as handle:
