@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
+import os
 import types
 import typing
 from collections.abc import Callable
@@ -23,12 +24,25 @@ from qwendeploy.resources import data_dir
 T = TypeVar("T")
 
 
+def _plain(text: str) -> str:
+    """Return a number's text unless Python alone would read it (``1_000``, `` 7``, full-width)."""
+    if not text.isascii() or "_" in text or text != text.strip():
+        raise ValueError(f"{text!r} is not a plain number")
+    return text
+
+
 def _int(text: str) -> int:
-    return int(text)
+    try:
+        return int(_plain(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
 
 
 def _float(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(_plain(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
     return value
@@ -82,28 +96,32 @@ def read_csv(path: Path, row_type: type[T]) -> tuple[T, ...]:
 
 def read_csv_lines(path: Path, row_type: type[T]) -> tuple[tuple[int, T], ...]:
     """Return ``(line, row)`` for every row; line 1 is the header. Raises as ``read_csv``."""
-    converters = _converters(cast(Any, row_type))
+    columns = _converters(cast(Any, row_type))
     rows: list[tuple[int, T]] = []
     try:
         with path.open(encoding="utf-8", newline="") as handle:
             reader = csv.reader(handle, strict=True)
             header = next(reader, None)
-            _check_header(path, header, list(converters))
+            _check_header(path, header, list(columns))
             assert header is not None
-            for cells in reader:
-                line = reader.line_num
-                if len(cells) != len(header):
-                    raise DataError(
-                        f"{len(cells)} cells where the header has {len(header)}",
-                        file=str(path),
-                        line=line,
-                    )
-                rows.append((line, _row(path, line, header, cells, converters, row_type)))
+            convert = _RowConverter(path, row_type, [(name, *columns[name]) for name in header])
+            rows = [(reader.line_num, convert(reader.line_num, cells)) for cells in reader]
+        _check_end(path, reader.line_num)
     except FileNotFoundError:
         raise DataError("no such table", file=str(path)) from None
     except (UnicodeDecodeError, csv.Error, OSError) as problem:
         raise DataError(f"cannot be read as UTF-8 CSV: {problem}", file=str(path)) from problem
     return tuple(rows)
+
+
+def _check_end(path: Path, line: int) -> None:
+    """Refuse a file whose last line is not ended: a cut number would still be a number."""
+    with path.open("rb") as handle:
+        handle.seek(-1, os.SEEK_END)
+        if handle.read(1) != b"\n":
+            raise DataError(
+                "the last line has no end: the file may be cut off", file=str(path), line=line
+            )
 
 
 def _check_header(path: Path, header: list[str] | None, expected: list[str]) -> None:
@@ -118,30 +136,49 @@ def _check_header(path: Path, header: list[str] | None, expected: list[str]) -> 
             raise DataError(problem, file=str(path), line=1, key=name)
 
 
-def _row(
-    path: Path,
-    line: int,
-    header: list[str],
-    cells: list[str],
-    converters: dict[str, tuple[Callable[[str], Any], bool]],
-    row_type: type[T],
-) -> T:
-    values: dict[str, Any] = {}
-    for name, cell in zip(header, cells, strict=True):
-        convert, optional = converters[name]
-        if cell == "":
-            if not optional:
-                raise DataError("may not be empty", file=str(path), line=line, key=name)
-            values[name] = None
-            continue
+class _RowConverter:
+    """Turns the cells of a line into a row; equal texts of a column are converted once."""
+
+    def __init__(
+        self,
+        path: Path,
+        row_type: type[Any],
+        columns: list[tuple[str, Callable[[str], Any], bool]],
+    ) -> None:
+        self._path = path
+        self._row_type = row_type
+        self._columns = columns
+        self._names = [name for name, _, _ in columns]
+        self._known: list[dict[str, Any]] = [
+            {"": None} if optional else {} for _, _, optional in columns
+        ]
+
+    def __call__(self, line: int, cells: list[str]) -> Any:
+        if len(cells) != len(self._columns):
+            raise DataError(
+                f"{len(cells)} cells where the header has {len(self._columns)}",
+                file=str(self._path),
+                line=line,
+            )
+        values = []
+        for index, cell in enumerate(cells):
+            known = self._known[index]
+            if cell not in known:
+                known[cell] = self._convert(line, index, cell)
+            values.append(known[cell])
         try:
-            values[name] = convert(cell)
+            return self._row_type(**dict(zip(self._names, values, strict=True)))
         except ValueError as problem:
-            raise DataError(str(problem), file=str(path), line=line, key=name) from None
-    try:
-        return row_type(**values)
-    except ValueError as problem:
-        raise DataError(str(problem), file=str(path), line=line) from None
+            raise DataError(str(problem), file=str(self._path), line=line) from None
+
+    def _convert(self, line: int, index: int, cell: str) -> Any:
+        name, convert, _ = self._columns[index]
+        if cell == "":
+            raise DataError("may not be empty", file=str(self._path), line=line, key=name)
+        try:
+            return convert(cell)
+        except ValueError as problem:
+            raise DataError(str(problem), file=str(self._path), line=line, key=name) from None
 
 
 def read_table(name: str, row_type: type[T]) -> tuple[T, ...]:
