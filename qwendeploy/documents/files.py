@@ -1,0 +1,154 @@
+"""Documents on disk: read with a message that names file, line and key; written as YAML.
+
+JSON is read too, being YAML. ruamel.yaml is imported on use: most verbs read no document.
+"""
+
+from __future__ import annotations
+
+import io
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from qwendeploy.documents.base import SCHEMA_VERSION, Document
+from qwendeploy.documents.plan import Plan
+from qwendeploy.errors import DataError, UserError
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan stored at ``path``; errors as ``read_document``."""
+    return read_document(path, Plan)
+
+
+def read_document(path: Path, model: type[DocumentT]) -> DocumentT:
+    """Return the document of type ``model`` stored at ``path``.
+
+    Raises:
+        UserError: the file cannot be read or a newer version of this program wrote it.
+        DataError: it is not YAML, not this kind of document, or a value is impossible.
+    """
+    text = _text_of(path)
+    content = _parse(text, path)
+    _check_head(content, model, path)
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        keys = tuple(first["loc"])
+        more = f"; {problem.error_count() - 1} more" if problem.error_count() > 1 else ""
+        raise DataError(
+            f"{first['msg']}{more}",
+            file=str(path),
+            line=_line_of(text, keys),
+            key=".".join(str(key) for key in keys) or None,
+            hint="correct the value, or make the document anew",
+        ) from None
+
+
+def dump_document(document: Document) -> str:
+    """Return the document as YAML that ``read_document`` reads back to an equal one."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 100
+    stream = io.StringIO()
+    yaml.dump(document.model_dump(mode="json", by_alias=True), stream)
+    return stream.getvalue()
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(path), hint="check the path") from None
+    except IsADirectoryError:
+        raise UserError("is a directory, not a document", where=str(path)) from None
+    except UnicodeDecodeError as problem:
+        raise UserError(
+            f"is not text: byte {problem.start} is not UTF-8", where=str(path)
+        ) from None
+    except OSError as problem:
+        raise UserError(f"cannot be read: {problem.strerror}", where=str(path)) from None
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        content = YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as problem:
+        mark = problem.problem_mark
+        raise DataError(
+            f"is not valid YAML: {problem.problem or problem.context}",
+            file=str(path),
+            line=mark.line + 1 if mark else None,
+        ) from None
+    except (YAMLError, ValueError, RecursionError) as problem:
+        raise DataError(f"is not valid YAML: {problem}", file=str(path)) from None
+    if not isinstance(content, dict):
+        raise DataError("holds no mapping of keys to values", file=str(path))
+    return {str(key): _plain(value) for key, value in content.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with YAML's unquoted dates as the text they were."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    return value
+
+
+def _check_head(content: dict[str, Any], model: type[Document], path: Path) -> None:
+    wanted = model.model_fields["schema_id"].default
+    found = content.get("schema")
+    if found != wanted:
+        raise DataError(
+            f"is {found!r}, not {wanted!r}" if found else f"has no schema; expected {wanted!r}",
+            file=str(path),
+            key="schema",
+        )
+    version = str(content.get("schema_version", SCHEMA_VERSION))
+    try:
+        major, minor = (int(part) for part in version.split("."))
+    except ValueError:
+        raise DataError(
+            f"{version!r} is not a version like {SCHEMA_VERSION}",
+            file=str(path),
+            key="schema_version",
+        ) from None
+    known = tuple(int(part) for part in SCHEMA_VERSION.split("."))
+    if (major, minor) > known:
+        raise UserError(
+            f"was written by a newer qwendeploy: schema {version}, this one reads up to"
+            f" {SCHEMA_VERSION}",
+            where=str(path),
+            hint="upgrade qwendeploy, or make the document anew with this version",
+        )
+
+
+def _line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
+    """Return the line of the deepest of ``keys`` that the document has."""
+    from ruamel.yaml import YAML
+
+    node: Any = YAML(typ="rt").load(text)
+    line: int | None = None
+    for key in keys:
+        try:
+            lookup = "key" if hasattr(node, "keys") else "item"
+            position = getattr(node.lc, lookup)(key)
+            node = node[key]
+        except (KeyError, AttributeError, IndexError, TypeError):
+            break
+        line = position[0] + 1
+    return line
