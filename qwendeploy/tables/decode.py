@@ -21,9 +21,10 @@ from qwendeploy.tables.reader import read_table
 Status = Literal["ok", "corrected", "excluded", "validation", "capacity-limited", "synthetic"]
 Origin = Literal["study", "community", "h200", "import"]
 Contexts = Literal["shared", "separate"]
+RateBasis = Literal["steady", "wall"]
 USABLE: tuple[Status, ...] = ("ok", "corrected")
 """The states in which a row's rate is a steady decode rate of the stated cell."""
-TABLES = ("decode_study",)
+TABLES = ("decode_study", "decode_community", "decode_h200")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class DecodeRow:
     ``aggregate_tps`` is over all streams, ``per_user_tps`` one stream while it decodes;
     ``ttft_ms`` is the mean or median that the source prints, for a prompt in the prefix cache if
     ``prefix_cache`` is on; ``n`` counts the repetitions behind the row and ``std_tps`` is their
-    deviation as published; ``accept_rate`` and ``kv_usage`` are fractions, sampled.
+    deviation as published; ``rate_basis`` says whether ``aggregate_tps`` is of a steady window with
+    every stream decoding (``steady``) or of the whole run, prefill and ramps included (``wall``);
+    ``output_tokens`` is the length a request generates; ``accept_rate`` and ``kv_usage`` are
+    fractions, sampled.
     """
 
     row_id: str
@@ -52,7 +56,9 @@ class DecodeRow:
     fork: str | None
     gpu: str
     gpu_count: int
+    gpu_vram_gib: float | None
     interconnect: str | None
+    driver: str | None
     tp: int | None
     checkpoint: str | None
     quant: str
@@ -70,8 +76,10 @@ class DecodeRow:
     concurrency: int | None
     running: int | None
     context: int | None
+    output_tokens: int | None
     repetition: int | None
     n: int
+    rate_basis: RateBasis | None
     std_tps: float | None
     aggregate_tps: float | None
     per_user_tps: float | None
@@ -100,6 +108,11 @@ class DecodeRow:
     def usable(self) -> bool:
         """Whether the rate is a steady decode rate of the stated cell."""
         return self.status in USABLE
+
+    @property
+    def dummy_weights(self) -> bool:
+        """Whether the engine ran the architecture with random weights: speed, not acceptance."""
+        return self.checkpoint is not None and self.checkpoint.endswith("(dummy weights)")
 
 
 @cache

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from qwendeploy.tables.decode import Contexts, DecodeRow, Status, decode_rows
+from qwendeploy.tables.decode import Contexts, DecodeRow, RateBasis, Status, decode_rows
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class SeriesKey:
     prefix_cache: bool | None
     contexts: Contexts | None
     content: str | None
+    rate_basis: RateBasis | None
 
     @property
     def label(self) -> str:
@@ -84,7 +85,10 @@ class Series:
     key: SeriesKey
     cells: tuple[SeriesCell, ...]
     excluded: tuple[DecodeRow, ...]
-    """Rows of the same option and session whose rate is not a usable cell; ``reason`` says why."""
+    """Rows of the same option and session that are no usable cell: their status has a reason, or
+    concurrency, context or the aggregate rate is not stated."""
+    synthetic_cells: tuple[SeriesCell, ...]
+    """Cells measured with synthetic acceptance; their rows are in ``excluded`` too."""
     sources: tuple[str, ...]
     gpu_memory_utilization: tuple[float, ...]
     max_num_seqs: tuple[int, ...]
@@ -92,6 +96,11 @@ class Series:
     experiments: tuple[str, ...]
     dates: tuple[str, ...]
     fork: str | None
+
+    @property
+    def dummy_weights(self) -> bool:
+        """Whether the cells were measured with random weights."""
+        return (self.key.checkpoint or "").endswith("(dummy weights)")
 
     @property
     def prefix_cache(self) -> bool | None:
@@ -115,7 +124,7 @@ def series_key(row: DecodeRow) -> SeriesKey:
     """Return the key of the series a row belongs to."""
     return SeriesKey(
         origin=row.origin,
-        session=row.session or row.source,
+        session=row.session or row.row_id,
         image=row.image,
         engine=row.engine,
         engine_version=row.engine_version,
@@ -133,6 +142,7 @@ def series_key(row: DecodeRow) -> SeriesKey:
         prefix_cache=row.prefix_cache,
         contexts=row.contexts,
         content=row.content,
+        rate_basis=row.rate_basis,
     )
 
 
@@ -157,31 +167,30 @@ def _mean_cell(rows: Sequence[DecodeRow]) -> SeriesCell:
         std=std,
         n=n,
         running=first.running or first.concurrency,
-        status="corrected" if any(row.status == "corrected" for row in rows) else "ok",
+        status=rows[0].status if len({row.status for row in rows}) == 1 else "corrected",
         accept_rate=sum(accepted) / len(accepted) if accepted else None,
         row_ids=tuple(row.row_id for row in rows),
     )
 
 
-def _is_cell(row: DecodeRow) -> bool:
-    return (
-        row.usable
-        and row.aggregate_tps is not None
-        and row.concurrency is not None
-        and row.context is not None
-    )
+def _is_point(row: DecodeRow) -> bool:
+    return row.aggregate_tps is not None and row.concurrency is not None and row.context is not None
+
+
+def _cells(rows: Iterable[DecodeRow]) -> tuple[SeriesCell, ...]:
+    points: dict[tuple[int, int], list[DecodeRow]] = defaultdict(list)
+    for row in rows:
+        assert row.concurrency is not None and row.context is not None
+        points[row.context, row.concurrency].append(row)
+    return tuple(_mean_cell(points[point]) for point in sorted(points))
 
 
 def _build(key: SeriesKey, rows: Sequence[DecodeRow]) -> Series:
-    cells: dict[tuple[int, int], list[DecodeRow]] = defaultdict(list)
-    for row in rows:
-        if _is_cell(row):
-            assert row.concurrency is not None and row.context is not None
-            cells[row.context, row.concurrency].append(row)
     return Series(
         key=key,
-        cells=tuple(_mean_cell(cells[point]) for point in sorted(cells)),
-        excluded=tuple(row for row in rows if not _is_cell(row)),
+        cells=_cells(row for row in rows if row.usable and _is_point(row)),
+        excluded=tuple(row for row in rows if not (row.usable and _is_point(row))),
+        synthetic_cells=_cells(row for row in rows if row.status == "synthetic" and _is_point(row)),
         sources=_distinct(row.source.split(" ")[0] for row in rows),
         gpu_memory_utilization=_distinct(row.gpu_memory_utilization for row in rows),
         max_num_seqs=_distinct(row.max_num_seqs for row in rows),
