@@ -1,0 +1,361 @@
+"""Decode speed inside one series: step time as a sum of named costs, corrected by its neighbours.
+
+``T = concurrency / aggregate rate`` is the time in which every stream gains one token. It is
+fitted by non-negative least squares on relative error with the terms ``1, c, c·x, x, c², (c−8)₊,
+(c−16)₊`` (x in 16k tokens): launch floor, per-stream cost, KV read per stream and per step, and
+the knees where the kernels change their tile. What is left, ``log(T / fit)``, is smooth over
+``log2 c`` and ``log2(1 + x/16k)`` and goes into a Gaussian process whose noise is the repetition
+noise of that draft at that concurrency. A measured cell therefore returns its own mean, shrunk
+towards its neighbours by as much as its repetitions are noisy.
+
+Sister series (the same option in another session) enter the least squares with a small weight and
+share part of the process: they shape what the series' own cells leave open, above all the slope
+beyond its last concurrency.
+A term enters only where cells reach twice its knee; ``c²`` only with seven concurrencies, because
+it ruins extrapolation otherwise (errors above 60 % two octaves out, 10 % without it).
+
+The rates are those of ONE shared warm context per cell if the series was measured so; what
+separate contexts cost is ``qwendeploy.models.separate``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from qwendeploy.figures import Kind
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.gp import Field, Kernel
+from qwendeploy.models.nnls import Array, nnls_normal
+
+CONTEXT_UNIT = 16384.0
+"""Tokens of context per unit of ``x``."""
+FEW_CELLS = 20
+"""Below this many cells a series' band comes from its own leave-one-out errors."""
+KNEES = (8.0, 16.0)
+SQUARE_LEVELS = 7
+
+
+class RateCell(Protocol):
+    """One measured point of a series: aggregate output tokens/s over ``n`` repetitions."""
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def aggregate_tps(self) -> float: ...
+    @property
+    def std(self) -> float | None: ...
+    @property
+    def n(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Constants of the fit and its bands; found by ``scripts/fit_speed.py``, kept as data.
+
+    ``amplitude`` (log units), ``length_concurrency`` and ``length_context`` (octaves) are the
+    kernel; ``sister_weight`` the weight of all sisters' cells together against own cells in the
+    costs, ``sister_share`` the covariance they share with the series in the process.
+    ``noise`` is the deviation of one run by draft method and concurrency (log units),
+    ``noise_prior`` the observations it is worth against a series' own repetitions. ``k`` turns
+    deviations into bands. ``beyond_*`` is the deviation per octave outside the measured cells,
+    without and with sisters. ``drift`` is the half-width that another session, host or image adds.
+    """
+
+    amplitude: float
+    length_concurrency: float
+    length_context: float
+    sister_weight: float
+    sister_share: float
+    noise: Mapping[str, Mapping[int, float]]
+    noise_prior: float
+    k: float
+    beyond_concurrency: tuple[float, float]
+    beyond_context: tuple[float, float]
+    drift: Mapping[int, float]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the process over (log2 c, log2(1 + x/16k))."""
+        lengths = (self.length_concurrency, self.length_context)
+        return Kernel(self.amplitude, lengths, self.sister_share)
+
+    def run_noise(self, draft: str, concurrency: float) -> float:
+        """Return the deviation of one run; an unknown draft counts as the noisiest known one."""
+        table = self.noise.get(draft)
+        if table is None:
+            return max(self.run_noise(known, concurrency) for known in self.noise)
+        return _interpolated(table, concurrency)
+
+    def drift_band(self, concurrency: float) -> float:
+        """Return the half-width (0.08 is ±8 %) that another session, host or image adds."""
+        return _interpolated(self.drift, concurrency)
+
+
+def _interpolated(table: Mapping[int, float], concurrency: float) -> float:
+    levels = sorted(table)
+    return float(
+        np.interp(
+            math.log2(concurrency),
+            [math.log2(level) for level in levels],
+            [table[level] for level in levels],
+        )
+    )
+
+
+def _terms(points: Array) -> Array:
+    """Return the seven costs at ``points`` (concurrency, context in tokens), one row each."""
+    c = points[:, 0]
+    x = points[:, 1] / CONTEXT_UNIT
+    knees = [np.maximum(c - knee, 0.0) for knee in KNEES]
+    return np.stack([np.ones_like(c), c, c * x, x, c * c, *knees], axis=1)
+
+
+def _coordinates(points: Array) -> Array:
+    return np.stack([np.log2(points[:, 0]), np.log2(1.0 + points[:, 1] / CONTEXT_UNIT)], axis=1)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Cells as arrays: points, step times, deviation of each mean (log units), repetitions."""
+
+    points: Array
+    times: Array
+    noise: Array
+    n: Array
+
+    def without(self, index: int) -> _Data:
+        keep = np.arange(len(self.times)) != index
+        return _Data(self.points[keep], self.times[keep], self.noise[keep], self.n[keep])
+
+
+def _data(cells: Sequence[RateCell], hyper: Hyper, draft: str) -> tuple[_Data, float]:
+    """Return the cells as arrays and by how much their repetitions are noisier than usual."""
+    for cell in cells:
+        if not (cell.aggregate_tps > 0 and math.isfinite(cell.aggregate_tps)):
+            raise ValueError(f"rate {cell.aggregate_tps} at {cell.concurrency} is not positive")
+        if cell.concurrency < 1 or cell.context < 0 or cell.n < 1:
+            raise ValueError(f"no such cell: {cell.concurrency} × {cell.context}, n={cell.n}")
+    points = np.array([[cell.concurrency, cell.context] for cell in cells], dtype=np.float64)
+    times = np.array([cell.concurrency / cell.aggregate_tps for cell in cells])
+    n = np.array([cell.n for cell in cells], dtype=np.float64)
+    run = np.array([hyper.run_noise(draft, cell.concurrency) for cell in cells])
+    excess = freedom = hyper.noise_prior
+    for cell, usual in zip(cells, run, strict=True):
+        if cell.std is not None and cell.n > 1:
+            excess += (cell.n - 1) * (cell.std / cell.aggregate_tps / usual) ** 2
+            freedom += cell.n - 1
+    factor = math.sqrt(excess / freedom)
+    return _Data(points, times, factor * run / np.sqrt(n), n), factor
+
+
+def _cost_fit(own: _Data, sisters: Sequence[_Data], weight: float) -> Array:
+    """Return the seven coefficients >= 0, by least squares on relative error."""
+    parts = [(own, 1.0), *((sister, weight / len(sisters)) for sister in sisters)]
+    gram = np.zeros((7, 7))
+    moment = np.zeros(7)
+    for data, share in parts:
+        design = _terms(data.points) / data.times[:, None]
+        gram += share * design.T @ design
+        moment += share * design.sum(axis=0)
+    levels = np.unique(np.concatenate([data.points[:, 0] for data, _ in parts]))
+    usable = np.ones(7, dtype=bool)
+    usable[4] = len(levels) >= SQUARE_LEVELS
+    usable[5:] = [levels.max() >= 2 * knee for knee in KNEES]
+    coefficients = np.zeros(7)
+    coefficients[usable] = nnls_normal(gram[np.ix_(usable, usable)], moment[usable])
+    return coefficients
+
+
+def _rest(data: _Data, coefficients: Array) -> Array:
+    """Return ``log(T / fit)`` at the cells."""
+    rest: Array = np.log(data.times / (_terms(data.points) @ coefficients))
+    return rest
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """The fit: cost coefficients, and the process over what they leave here and in sisters."""
+
+    own: _Data
+    sisters: tuple[_Data, ...]
+    sister_rest: Array
+    hyper: Hyper
+    coefficients: Array
+    field: Field
+
+    @classmethod
+    def of(cls, own: _Data, sisters: tuple[_Data, ...], hyper: Hyper) -> _Posterior:
+        rests = [_rest(sister, _cost_fit(sister, (), 0.0)) for sister in sisters]
+        members = (own, *sisters)
+        return cls(
+            own,
+            sisters,
+            np.concatenate([*rests, np.zeros(0)]),
+            hyper,
+            _cost_fit(own, sisters, hyper.sister_weight),
+            Field.of(
+                hyper.kernel,
+                [_coordinates(member.points) for member in members],
+                [member.noise for member in members],
+            ),
+        )
+
+    def without(self, index: int) -> _Posterior:
+        """Return the fit with one own cell held out, its cost coefficients fitted anew."""
+        own = self.own.without(index)
+        coefficients = _cost_fit(own, self.sisters, self.hyper.sister_weight)
+        field = self.field.without(index)
+        return replace(self, own=own, coefficients=coefficients, field=field)
+
+    def at(self, point: Array, noise: float) -> tuple[float, float]:
+        """Return log step time at ``point`` and the deviation of a mean with that ``noise``."""
+        values = np.concatenate([_rest(self.own, self.coefficients), self.sister_rest])
+        smooth, variance = self.field.predict(values, _coordinates(point))
+        cost = float((_terms(point) @ self.coefficients)[0])
+        which = 1 if self.sisters else 0
+        rates = (self.hyper.beyond_concurrency[which], self.hyper.beyond_context[which])
+        beyond = _outside(self.own.points, float(point[0, 0]), float(point[0, 1]), rates)
+        return math.log(cost) + smooth, math.sqrt(variance + noise**2 + beyond)
+
+
+@dataclass(frozen=True)
+class SeriesFit:
+    """A fitted series; immutable, so that one fit serves every option that needs it."""
+
+    hyper: Hyper
+    draft: str
+    basis: str
+    noise_factor: float
+    _own: _Data
+    _posterior: _Posterior
+
+    @property
+    def cells(self) -> int:
+        """Number of cells fitted to."""
+        return len(self._own.times)
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Costs in seconds of the terms 1, c, c·x, x, c², (c−8)₊, (c−16)₊; all >= 0."""
+        return tuple(float(value) for value in self._posterior.coefficients)
+
+    def predict(self, concurrency: float, context: float, *, drift: bool = False) -> Estimate:
+        """Return the aggregate decode rate in tokens/s with its band at 0.90.
+
+        ``drift`` widens the band by what another session, host or image adds. The kind is
+        ``measured`` at a cell of the series, ``interpolated`` where cells lie on all four sides
+        (no less and no more concurrency and context), else ``extrapolated``.
+
+        Raises:
+            ValueError: the concurrency is below 1 or the context negative.
+        """
+        if not (concurrency >= 1 and context >= 0):
+            raise ValueError(f"no such point: {concurrency} × {context}")
+        point = np.array([[concurrency, context]], dtype=np.float64)
+        log_time, deviation = self.log_time(point)
+        reach = self.band_factor * deviation
+        if drift:
+            reach = math.hypot(reach, math.log1p(self.hyper.drift_band(concurrency)))
+        value = concurrency * math.exp(-log_time)
+        kind, n = self.kind(concurrency, context)
+        return Estimate(
+            value, value * math.exp(-reach), value * math.exp(reach), kind, n, self.basis
+        )
+
+    def kind(self, concurrency: float, context: float) -> tuple[Kind, int]:
+        """Return the kind of evidence at a point and the repetitions behind it."""
+        here = np.all(self._own.points == (concurrency, context), axis=1)
+        if here.any():
+            return Kind.MEASURED, int(self._own.n[here].sum())
+        inside = _outside(self._own.points, concurrency, context, (1.0, 1.0)) == 0
+        return (Kind.INTERPOLATED if inside else Kind.EXTRAPOLATED), self.cells
+
+    def log_time(self, point: Array) -> tuple[float, float]:
+        """Return log step time and the deviation of one further run at ``point``."""
+        noise = self.noise_factor * self.hyper.run_noise(self.draft, float(point[0, 0]))
+        return self._posterior.at(point, noise)
+
+    @cached_property
+    def band_factor(self) -> float:
+        """Deviations per half band at 0.90: the common one, or conformal below 20 cells."""
+        if self.cells >= FEW_CELLS:
+            return self.hyper.k
+        return conformal_factor(self.leave_one_out(), self.hyper.k)
+
+    def leave_one_out(self) -> tuple[tuple[float, float], ...]:
+        """Return per cell (log measured / predicted rate, deviation) with that cell held out.
+
+        The deviation is that of the cell's own mean. A series of one cell has none to return.
+        """
+        if self.cells < 2:
+            return ()
+        return tuple(self._held_out(index) for index in range(self.cells))
+
+    def _held_out(self, index: int) -> tuple[float, float]:
+        point = self._own.points[index : index + 1]
+        noise = float(self._own.noise[index])
+        log_time, deviation = self._posterior.without(index).at(point, noise)
+        return log_time - math.log(float(self._own.times[index])), deviation
+
+
+def _outside(
+    points: Array, concurrency: float, context: float, rates: tuple[float, float]
+) -> float:
+    """Return the variance for lying outside the cells: 0 where all four sides have one.
+
+    Per side (less or more concurrency × less or more context) the nearest cell counts, by the
+    octaves it falls short, times ``rates``; the worst side decides.
+    """
+    here = _coordinates(np.array([[concurrency, context]], dtype=np.float64))[0]
+    ahead = _coordinates(points) - here
+    worst = 0.0
+    for side_c in (1.0, -1.0):
+        for side_x in (1.0, -1.0):
+            short_c = np.maximum(-side_c * ahead[:, 0], 0.0) * rates[0]
+            short_x = np.maximum(-side_x * ahead[:, 1], 0.0) * rates[1]
+            worst = max(worst, float(np.min(short_c**2 + short_x**2)))
+    return worst
+
+
+def conformal_factor(errors: Sequence[tuple[float, float]], common: float) -> float:
+    """Return deviations per half band at 0.90 from a series' own held-out errors.
+
+    The ⌈0.9·(m+1)⌉-th smallest of the m errors in units of their deviations. Below nine errors
+    no order statistic carries 0.90; the largest then counts, and never less than the common k.
+    """
+    scores = sorted(abs(error) / deviation for error, deviation in errors)
+    rank = math.ceil(0.9 * (len(scores) + 1))
+    if rank <= len(scores):
+        return scores[rank - 1]
+    return max([common, *scores])
+
+
+def fit_series(
+    cells: Sequence[RateCell],
+    hyper: Hyper,
+    *,
+    draft: str = "none",
+    sisters: Sequence[Sequence[RateCell]] = (),
+    basis: str = "",
+) -> SeriesFit:
+    """Return the fit of one series: cells of one option in one session.
+
+    ``draft`` (``none``, ``mtp``, ``dflash`` …) selects the repetition noise; ``sisters`` are the
+    cells of the same option in other sessions; ``basis`` is what estimates name as their source.
+
+    Raises:
+        ValueError: no cell, or a cell without a positive rate.
+    """
+    if not cells:
+        raise ValueError("a series without a usable cell cannot be fitted")
+    own, factor = _data(cells, hyper, draft)
+    others = tuple(_data(sister, hyper, draft)[0] for sister in sisters if sister)
+    return SeriesFit(hyper, draft, basis, factor, own, _Posterior.of(own, others, hyper))
