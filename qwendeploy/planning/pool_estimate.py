@@ -1,0 +1,274 @@
+"""The KV pool of a server before it starts: a known start of the same kind, else the fitted rest.
+
+The rest beside weights and cache is the same to a hundredth of a GiB when only the memory fraction
+changes, so a start that agrees in everything else is better evidence than the fit.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from qwendeploy.errors import DataError
+from qwendeploy.figures import Kind
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.kv_layout import NATIVE_LENGTH, KvLayout, kv_layout
+from qwendeploy.models.memory import pool_blocks, requested_bytes
+from qwendeploy.models.rest_term import (
+    RestCoefficients,
+    RestInputs,
+    default_capture_size,
+    loaded_weights,
+    rest_from_pool,
+    rest_gib,
+)
+from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
+from qwendeploy.tables.memory_rest import rest_values
+from qwendeploy.units import GIB
+
+LOGGED_BAND_GIB = 0.1
+"""Half width of a load size that a server logged: versions differ by less (27.18 and 27.12)."""
+KNOWN_BAND_GIB = 0.25
+"""Half width for the rest of a start of the same kind: 14 starts of FP8+MTP on the study's cards
+at TP=2 and 32,768 tokens left 4.08 to 4.34 GiB."""
+
+
+@dataclass(frozen=True)
+class PoolQuestion:
+    """Everything that decides a pool. Sizes in GiB, ``memory_mib`` as nvidia-smi prints it."""
+
+    memory_mib: float
+    compute_capability: str
+    gpu_memory_utilization: float
+    tp: int
+    checkpoint: str
+    quant: str
+    files_gib: float
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    prefix_cache: bool
+    text_only: bool = True
+    has_vision: bool = True
+    has_mtp: bool = True
+    spec_method: str = "none"
+    spec_tokens: int = 0
+    kv_cache_dtype: str = "bf16"
+    state_dtype: str = "float32"
+    sliding_drafter: bool = False
+    capture_size: int | None = None
+    """``None`` is the engine's default, 0 runs without graphs."""
+    engine_version: str | None = None
+    fork: bool = False
+    max_model_len: int = NATIVE_LENGTH
+    weights_gib: float | None = None
+    """On each rank as a server logged it; ``None`` is computed from the files."""
+    kv_cache_bytes: int | None = None
+    """``--kv-cache-memory-bytes``: the pool's bytes are stated and nothing is profiled."""
+
+
+@dataclass(frozen=True)
+class PoolAnswer:
+    """The pool and what the budget is spent on, GiB on each rank."""
+
+    layout: KvLayout
+    blocks: Estimate
+    budget_gib: float
+    weights: Estimate
+    rest: Estimate
+
+
+@cache
+def rest_coefficients() -> RestCoefficients:
+    """Return the fitted coefficients of benchdata/memory_rest.csv.
+
+    Raises:
+        DataError: the table is bad or lacks a coefficient.
+    """
+    values = dict(rest_values())
+    try:
+        count = int(values.pop("n"))
+        return RestCoefficients(
+            **values, n=count, basis=f"memory beside weights and cache fitted on {count} pools"
+        )
+    except (KeyError, TypeError) as problem:
+        raise DataError(f"coefficients do not match: {problem}", file="memory_rest.csv") from None
+
+
+def layout_of(question: PoolQuestion) -> KvLayout:
+    """Return the cache layout. Raises UserError as ``kv_layout``."""
+    return kv_layout(
+        tp=question.tp,
+        spec_method=question.spec_method,
+        spec_tokens=question.spec_tokens,
+        kv_cache_dtype=question.kv_cache_dtype,
+        prefix_cache=question.prefix_cache,
+        state_dtype=question.state_dtype,
+        sliding_drafter=question.sliding_drafter,
+        max_num_batched_tokens=question.max_num_batched_tokens,
+        engine_version=question.engine_version,
+        fork=question.fork,
+    )
+
+
+def weights_of(question: PoolQuestion) -> Estimate:
+    """Return the weights on each rank: as logged, else from the size of the files."""
+    logged = question.weights_gib
+    if logged is not None:
+        return Estimate(
+            logged,
+            logged - LOGGED_BAND_GIB,
+            logged + LOGGED_BAND_GIB,
+            Kind.MEASURED,
+            n=1,
+            basis="weights as a server logged them",
+        )
+    return loaded_weights(
+        question.files_gib,
+        tp=question.tp,
+        quant=question.quant,
+        text_only=question.text_only,
+        has_vision=question.has_vision,
+        has_mtp=question.has_mtp,
+        spec_method=question.spec_method,
+    )
+
+
+def rest_inputs(question: PoolQuestion) -> RestInputs:
+    """Return what the rest of a question depends on."""
+    return RestInputs(
+        tp=question.tp,
+        max_num_batched_tokens=question.max_num_batched_tokens,
+        max_num_seqs=question.max_num_seqs,
+        spec_method=question.spec_method,
+        spec_tokens=question.spec_tokens,
+        capture_size=question.capture_size,
+        quant=question.quant,
+        fork=question.fork,
+        native_fp8=native_fp8(question.compute_capability),
+    )
+
+
+def native_fp8(compute_capability: str) -> bool:
+    """Say whether the card multiplies FP8 itself: compute capability 8.9 and above."""
+    major, _, minor = compute_capability.partition(".")
+    return (int(major), int(minor or 0)) >= (8, 9)
+
+
+def question_of(row: BudgetRow) -> PoolQuestion:
+    """Return the question that a known start answers."""
+    return PoolQuestion(
+        memory_mib=row.memory_mib,
+        compute_capability=row.compute_capability,
+        gpu_memory_utilization=row.gpu_memory_utilization,
+        tp=row.tp,
+        checkpoint=row.checkpoint,
+        quant=row.quant,
+        files_gib=row.files_gib,
+        max_num_batched_tokens=row.max_num_batched_tokens,
+        max_num_seqs=row.max_num_seqs,
+        prefix_cache=row.prefix_cache,
+        text_only=row.text_only,
+        has_vision=row.has_vision,
+        has_mtp=row.has_mtp,
+        spec_method=row.spec_method,
+        spec_tokens=row.spec_tokens,
+        kv_cache_dtype=row.kv_cache_dtype,
+        sliding_drafter=row.sliding_drafter,
+        capture_size=row.capture_size,
+        engine_version=row.engine_version,
+        fork=row.fork,
+        max_model_len=row.max_model_len,
+        weights_gib=row.weights_gib,
+    )
+
+
+def budget_gib(question: PoolQuestion) -> float:
+    """Return what the engine may use on a card in GiB."""
+    return requested_bytes(question.memory_mib, question.gpu_memory_utilization) / GIB
+
+
+def rest_left(row: BudgetRow) -> float:
+    """Return the rest that a known start left, GiB on each rank."""
+    question = question_of(row)
+    kv_gib = row.blocks * layout_of(question).bytes_per_block / GIB
+    return rest_from_pool(budget_gib(question), kv_gib, weights_of(question).value)
+
+
+def estimate_pool(
+    question: PoolQuestion,
+    known: Iterable[BudgetRow] | None = None,
+    coefficients: RestCoefficients | None = None,
+) -> PoolAnswer:
+    """Return the pool of a server that has not started.
+
+    ``known`` starts default to every row of benchdata/memory_budget.csv; pass none of them to
+    judge the fit alone.
+
+    Raises:
+        UserError: the arithmetic of the draft method, cache type or TP size is not known.
+    """
+    layout = layout_of(question)
+    weights = weights_of(question)
+    alike = _alike(question, budget_rows() if known is None else known)
+    rest = (
+        _known_rest(alike)
+        if alike
+        else rest_gib(rest_inputs(question), coefficients or rest_coefficients())
+    )
+    budget = budget_gib(question)
+    if question.kv_cache_bytes is not None:
+        blocks = question.kv_cache_bytes // layout.bytes_per_block
+        stated = Estimate(
+            blocks, blocks, blocks, layout.kind, basis="bytes of the cache as stated", level=1.0
+        )
+        return PoolAnswer(layout, stated, budget, weights, rest)
+    pool = pool_blocks(
+        layout,
+        memory_mib=question.memory_mib,
+        utilization=question.gpu_memory_utilization,
+        weights=weights,
+        rest=rest,
+    )
+    return PoolAnswer(layout, pool, budget, weights, rest)
+
+
+def _alike(question: PoolQuestion, known: Iterable[BudgetRow]) -> list[BudgetRow]:
+    """Return the starts that differ at most in memory fraction, draft length, cache and length.
+
+    The draft length does not move the rest (BF16+DFlash with 4, 8 and 15 tokens: 5.87 GiB each),
+    nor does prefix caching or the KV type, which only cut the pool differently.
+    """
+    return [row for row in known if row.use != "outside" and _key(row) == _key(question)]
+
+
+def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
+    capture = of.capture_size
+    if capture is None:
+        capture = default_capture_size(of.max_num_seqs, of.spec_tokens)
+    return (
+        of.memory_mib,
+        of.compute_capability,
+        of.tp,
+        of.checkpoint,
+        of.text_only,
+        of.spec_method,
+        of.fork,
+        round(of.max_num_batched_tokens, -2),
+        of.max_num_seqs,
+        capture,
+    )
+
+
+def _known_rest(alike: Sequence[BudgetRow]) -> Estimate:
+    rests = [rest_left(row) for row in alike]
+    value = statistics.median(rests)
+    return Estimate(
+        value=value,
+        low=min([*rests, value - KNOWN_BAND_GIB]),
+        high=max([*rests, value + KNOWN_BAND_GIB]),
+        kind=Kind.INTERPOLATED,
+        n=len(rests),
+        basis=f"memory beside weights and cache of {len(rests)} known starts of this kind",
+    )
