@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from qwendeploy.errors import DataError
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.kv_layout import NATIVE_LENGTH, KvLayout, kv_layout
-from qwendeploy.models.memory import pool_blocks, requested_bytes
+from qwendeploy.models.memory import blocks_from_bytes, pool_blocks, requested_bytes
 from qwendeploy.models.rest_term import (
     RestCoefficients,
     RestInputs,
-    default_capture_size,
     loaded_weights,
     rest_from_pool,
     rest_gib,
+    rest_value,
 )
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 from qwendeploy.tables.memory_rest import rest_values
@@ -30,6 +30,8 @@ from qwendeploy.units import GIB
 
 LOGGED_BAND_GIB = 0.1
 """Half width of a load size that a server logged: versions differ by less (27.18 and 27.12)."""
+SAME_UTILIZATION = 0.005
+"""Memory fractions closer than this are one."""
 KNOWN_BAND_GIB = 0.25
 """Half width for the rest of a start of the same kind: 14 starts of FP8+MTP on the study's cards
 at TP=2 and 32,768 tokens left 4.08 to 4.34 GiB."""
@@ -211,42 +213,48 @@ def estimate_pool(
     """
     layout = layout_of(question)
     weights = weights_of(question)
-    alike = _alike(question, budget_rows() if known is None else known)
-    rest = (
-        _known_rest(alike)
-        if alike
-        else rest_gib(rest_inputs(question), coefficients or rest_coefficients())
-    )
+    terms = coefficients or rest_coefficients()
     budget = budget_gib(question)
     if question.kv_cache_bytes is not None:
-        blocks = question.kv_cache_bytes // layout.bytes_per_block
+        blocks = blocks_from_bytes(layout, question.kv_cache_bytes)
         stated = Estimate(
             blocks, blocks, blocks, layout.kind, basis="bytes of the cache as stated", level=1.0
         )
-        return PoolAnswer(layout, stated, budget, weights, rest)
+        return PoolAnswer(layout, stated, budget, weights, rest_gib(rest_inputs(question), terms))
+    alike = _alike(question, budget_rows() if known is None else known)
+    if alike:
+        rest = _known_rest(question, alike, weights.value, terms)
+        # A known start fixes the sum of weights and rest, so the weights add no band of their own.
+        sure = replace(weights, low=weights.value, high=weights.value, kind=rest.kind)
+    else:
+        rest, sure = rest_gib(rest_inputs(question), terms), weights
     pool = pool_blocks(
         layout,
         memory_mib=question.memory_mib,
         utilization=question.gpu_memory_utilization,
-        weights=weights,
+        weights=sure,
         rest=rest,
     )
     return PoolAnswer(layout, pool, budget, weights, rest)
 
 
 def _alike(question: PoolQuestion, known: Iterable[BudgetRow]) -> list[BudgetRow]:
-    """Return the starts that differ at most in memory fraction, draft length, cache and length.
+    """Return the starts of the same kind, those at the same memory fraction alone if there are any.
 
     The draft length does not move the rest (BF16+DFlash with 4, 8 and 15 tokens: 5.87 GiB each),
-    nor does prefix caching or the KV type, which only cut the pool differently.
+    nor does prefix caching or the KV type, which only cut the pool differently. Seats and graphs
+    may differ: the fit says what they change.
     """
-    return [row for row in known if row.use != "outside" and _key(row) == _key(question)]
+    alike = [row for row in known if row.use != "outside" and _key(row) == _key(question)]
+    same = [
+        row
+        for row in alike
+        if abs(row.gpu_memory_utilization - question.gpu_memory_utilization) < SAME_UTILIZATION
+    ]
+    return same or alike
 
 
 def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
-    capture = of.capture_size
-    if capture is None:
-        capture = default_capture_size(of.max_num_seqs, of.spec_tokens)
     return (
         of.memory_mib,
         of.compute_capability,
@@ -256,18 +264,30 @@ def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
         of.spec_method,
         of.fork,
         round(of.max_num_batched_tokens, -2),
-        of.max_num_seqs,
-        capture,
     )
 
 
-def _known_rest(alike: Sequence[BudgetRow]) -> Estimate:
-    rests = [rest_left(row) for row in alike]
+def _known_rest(
+    question: PoolQuestion, alike: Sequence[BudgetRow], weights: float, terms: RestCoefficients
+) -> Estimate:
+    """Return the rest from known starts, moved by what the fit says of differing seats and graphs.
+
+    Weights and rest are known only as a sum there, so the question's weights are taken off it.
+    """
+    mine = rest_value(rest_inputs(question), terms)
+    rests = []
+    shifts = []
+    for row in alike:
+        start = question_of(row)
+        kv_gib = row.blocks * layout_of(start).bytes_per_block / GIB
+        shifts.append(mine - rest_value(rest_inputs(start), terms))
+        rests.append(rest_from_pool(budget_gib(start), kv_gib, weights) + shifts[-1])
     value = statistics.median(rests)
+    band = KNOWN_BAND_GIB + max(abs(shift) for shift in shifts) / 2
     return Estimate(
         value=value,
-        low=min([*rests, value - KNOWN_BAND_GIB]),
-        high=max([*rests, value + KNOWN_BAND_GIB]),
+        low=min([*rests, value - band]),
+        high=max([*rests, value + band]),
         kind=Kind.INTERPOLATED,
         n=len(rests),
         basis=f"memory beside weights and cache of {len(rests)} known starts of this kind",
