@@ -278,6 +278,14 @@ class SeriesFit:
         inside = _outside(self._own.points, concurrency, context, (1.0, 1.0)) == 0
         return (Kind.INTERPOLATED if inside else Kind.EXTRAPOLATED), self.cells
 
+    def octaves_outside(self, concurrency: float, context: float) -> float:
+        """Return how far a point lies outside the cells, in octaves; 0 where interpolated.
+
+        Beyond about two octaves of concurrency without sisters another evidence is better: errors
+        of a third and more were seen there.
+        """
+        return math.sqrt(_outside(self._own.points, concurrency, context, (1.0, 1.0)))
+
     def log_time(self, point: Array) -> tuple[float, float]:
         """Return log step time and the deviation of one further run at ``point``."""
         noise = self.noise_factor * self.hyper.run_noise(self.draft, float(point[0, 0]))
