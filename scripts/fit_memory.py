@@ -3,12 +3,14 @@
 Reads benchdata/memory_budget.csv alone. The coefficients minimise the squared relative error of
 the KV cache over the rows marked `fit`, all of them at least zero; a compass search suffices for
 seven of them. The band is the 90 % quantile of the held-out rests'
-absolute error. Running it twice writes the same bytes.
+absolute error. Running it twice writes the same bytes;
+`--check` exits 1 when the table differs.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -80,7 +82,7 @@ def quantile(values: Sequence[float], level: float) -> float:
 
 
 def main() -> None:
-    """Fit, print the coefficients and write the table."""
+    """Fit and write the table; with ``--check`` only compare it."""
     known: list[tuple[BudgetRow, RestInputs, float, float]] = []
     for row in budget_rows():
         question = question_of(row)
@@ -108,19 +110,30 @@ def main() -> None:
         for _, inputs, rest, _ in known
         if inputs.max_num_seqs > MANY_SEATS
     )
+    text = table(found, spread, max(many, 0.0), len(fit))
     path = data_dir("benchdata") / "memory_rest.csv"
-    with path.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(("name", "value", "unit", "meaning", "source"))
-        for (name, (unit, meaning)), value in zip(TERMS.items(), found, strict=True):
-            writer.writerow((name, f"{value:.4g}", unit, meaning, SOURCE))
-        held = "90 % quantile of the held-out rows of memory_budget.csv"
-        writer.writerow(("spread", spread, "GiB", "half width of the band of the rest", held))
-        seats = "largest miss of the rows with more than 256 seats, a seat above them"
-        per_seat = ("spread_per_seat", f"{max(many, 0.0):.4g}", "GiB per seat")
-        writer.writerow((*per_seat, "upward widening of the band above 256 seats", seats))
-        writer.writerow(("n", len(fit), "pools", "rows fitted on", SOURCE))
-    sys.stdout.write(path.read_text(encoding="utf-8"))
+    if "--check" in sys.argv[1:]:
+        if path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path.name} differs from the fit; run scripts/fit_memory.py")
+        return
+    path.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+def table(found: Sequence[float], spread: float, per_seat: float, n: int) -> str:
+    """Return the table's text."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("name", "value", "unit", "meaning", "source"))
+    for (name, (unit, meaning)), value in zip(TERMS.items(), found, strict=True):
+        writer.writerow((name, f"{value:.4g}", unit, meaning, SOURCE))
+    held = "90 % quantile of the held-out rows of memory_budget.csv"
+    writer.writerow(("spread", spread, "GiB", "half width of the band of the rest", held))
+    seats = "largest miss of the rows with more than 256 seats, a seat above them"
+    widening = "upward widening of the band above 256 seats"
+    writer.writerow(("spread_per_seat", f"{per_seat:.4g}", "GiB per seat", widening, seats))
+    writer.writerow(("n", n, "pools", "rows fitted on", SOURCE))
+    return buffer.getvalue()
 
 
 if __name__ == "__main__":
