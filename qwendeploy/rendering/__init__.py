@@ -1,0 +1,111 @@
+"""Artefacts: files that run a plan, each set with the plan and its verification script.
+
+``render`` is a pure function of the plan. What the engine does was decided by planning and stands
+in ``plan.flags`` and ``plan.env``; here it is only written down, quoted for each format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qwendeploy.documents import Plan
+from qwendeploy.documents.files import dump_document
+from qwendeploy.errors import UserError
+from qwendeploy.rendering import (
+    compose,
+    docker,
+    kubernetes,
+    page,
+    quadlet,
+    systemd,
+    venv,
+)
+from qwendeploy.rendering.launch import Launch, launch_of
+from qwendeploy.rendering.quoting import comment
+
+Files = dict[str, tuple[str, int]]
+"""Text and mode by file name."""
+
+KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "llama-server", "kubernetes")
+
+CONTAINER_KINDS = ("docker", "compose", "systemd", "quadlet", "kubernetes")
+
+__all__ = ["CONTAINER_KINDS", "KINDS", "Files", "Launch", "launch_of", "render"]
+
+
+def render(
+    plan: Plan,
+    kind: str,
+    *,
+    name: str = "qwendeploy",
+    replicas_by: str = "auto",
+    writable: bool = False,
+    tool_version: str | None = None,
+) -> Files:
+    """Return the files of one artefact kind, with ``plan.yaml`` and ``verify.sh``.
+
+    ``replicas_by`` is ``engine`` (one process with ``--data-parallel-size``), ``router`` (one
+    server per replica behind nginx) or ``auto``: router where the kind holds several containers.
+
+    Raises:
+        DataError: a value of the plan cannot be true.
+        UserError: the kind does not fit the plan.
+    """
+    if kind not in KINDS:
+        raise UserError(f"{kind!r} is no artefact kind", where="-f", hint=", ".join(KINDS))
+    launch = launch_of(plan, name=name, writable=writable)
+    if kind in CONTAINER_KINDS and launch.image is None:
+        raise UserError(
+            "the plan names no image",
+            where="plan.yaml: option.image",
+            hint=f"generate -f {venv.KINDS[launch.engine]}, or recommend with --image",
+        )
+    header = page.header(plan, launch, tool_version=tool_version)
+    router = _use_router(launch, kind, replicas_by)
+    builders: dict[str, Callable[[], Files]] = {
+        "docker": lambda: docker.files(launch, header),
+        "compose": lambda: compose.files(launch, header, router=router),
+        "systemd": lambda: systemd.files(launch, header),
+        "quadlet": lambda: quadlet.files(launch, header),
+        "vllm": lambda: venv.files(plan, launch, header, kind),
+        "llama-server": lambda: venv.files(plan, launch, header, kind),
+        "kubernetes": lambda: kubernetes.files(plan, launch, header),
+    }
+    found = builders[kind]()
+    found["plan.yaml"] = (dump_document(plan), page.TEXT)
+    found["verify.sh"] = (_verify_script(launch), page.SCRIPT)
+    return found
+
+
+def _use_router(launch: Launch, kind: str, replicas_by: str) -> bool:
+    if replicas_by not in {"auto", "engine", "router"}:
+        raise UserError(
+            f"{replicas_by!r} is no way to replicate",
+            where="--replicas-by",
+            hint="auto, engine or router",
+        )
+    if replicas_by == "router" and kind != "compose":
+        raise UserError(
+            "a router needs several containers, which only the compose kind holds",
+            where="--replicas-by",
+            hint="generate -f compose",
+        )
+    if launch.replicas == 1:
+        return False
+    if launch.engine == "llama.cpp" and kind not in {"compose", "kubernetes"}:
+        raise UserError(
+            "llama-server runs one replica per process",
+            where="plan.yaml: option.replicas",
+            hint="generate -f compose or -f kubernetes",
+        )
+    return kind == "compose" and (replicas_by != "engine" or launch.engine == "llama.cpp")
+
+
+def _verify_script(launch: Launch) -> str:
+    return page.fill(
+        "verify.sh.j2",
+        plan_id=comment(launch.plan_id),
+        secrets=page.SECRETS_FILE,
+        api_key_variable=launch.api_key_variable,
+        base_url=launch.base_url,
+    )

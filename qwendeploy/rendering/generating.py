@@ -1,0 +1,78 @@
+"""From a plan file to a directory of artefacts."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from qwendeploy.documents.files import read_plan
+from qwendeploy.rendering import launch_of, render
+from qwendeploy.rendering.launch import HUB_TOKEN
+from qwendeploy.rendering.page import SECRETS_FILE, TEXT
+from qwendeploy.rendering.writer import Written, write, write_secrets
+
+MAIN_FILES = {
+    "docker": "run.sh",
+    "compose": "compose.yaml",
+    "systemd": "{name}.service",
+    "quadlet": "{name}.container",
+    "vllm": "serve.sh",
+    "llama-server": "llama-server.sh",
+    "kubernetes": "kubernetes.yaml",
+}
+"""The file of each kind that starts the server."""
+
+
+def generate(
+    plan_file: Path,
+    kind: str,
+    directory: Path,
+    *,
+    name: str = "qwendeploy",
+    replicas_by: str = "auto",
+    writable: bool = False,
+    force: bool = False,
+) -> Written:
+    """Write one artefact set of the plan into ``directory``; see ``render`` and ``write``."""
+    plan = read_plan(plan_file)
+    launch = launch_of(plan, name=name, writable=writable)
+    files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
+    # the plan goes along as it was written, so that generating beside it changes nothing
+    files["plan.yaml"] = (plan_file.read_text(encoding="utf-8"), TEXT)
+    done = write(files, directory, force=force)
+    required = set(launch.required_secrets)
+    if kind == "kubernetes":
+        # every pod of the cluster reaches the port
+        required.add(launch.api_key_variable)
+    notes = write_secrets(
+        directory,
+        api_key=launch.api_key_variable,
+        hub_token=HUB_TOKEN,
+        required=tuple(sorted(required)),
+    )
+    return Written(done.directory, done.written, done.unchanged, (*done.notes, *notes))
+
+
+def artefact_text(
+    plan_file: Path, kind: str, *, name: str, replicas_by: str, writable: bool
+) -> str:
+    """Return the main file of one artefact kind, for a look without writing."""
+    plan = read_plan(plan_file)
+    files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
+    return files[MAIN_FILES[kind].format(name=name)][0]
+
+
+def start_command(kind: str, directory: Path, name: str) -> str:
+    """Return the command line that starts what ``generate`` wrote."""
+    place = shlex.quote(str(directory))
+    commands = {
+        "docker": f"{place}/run.sh && {place}/verify.sh",
+        "compose": f"docker compose -f {place}/compose.yaml up -d --wait && {place}/verify.sh",
+        "systemd": f"the three lines on top of {place}/{name}.service, then {place}/verify.sh",
+        "quadlet": f"the lines on top of {place}/{name}.container, then {place}/verify.sh",
+        "vllm": f"{place}/serve.sh",
+        "llama-server": f"{place}/llama-server.sh",
+        "kubernetes": f"kubectl create secret generic {name} --from-env-file={place}/{SECRETS_FILE}"
+        f" && kubectl apply -f {place}/kubernetes.yaml",
+    }
+    return commands[kind]

@@ -1,0 +1,61 @@
+"""``kubernetes.yaml``: claim, Deployment and Service; the Secret is only referred to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from qwendeploy.documents import Plan
+from qwendeploy.errors import DataError
+from qwendeploy.rendering import container, page
+from qwendeploy.rendering.launch import CONTAINER_PORT, HUB_TOKEN, Launch
+
+STORAGE_WITHOUT_SIZE_GIB = 128
+"""Claim when the plan has no download size: twice the BF16 checkpoint (52 GiB) and caches."""
+
+COMPILED_GIB = 8
+"""Room beside the weights for compiled kernels."""
+
+
+def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+    """Return the manifests; replicas are pods of one engine each.
+
+    Raises:
+        DataError: a path cannot be a mount path, or the name no label.
+    """
+    if any(len(path) > 1024 or ".." in path.split("/") for path in launch.local_paths):
+        raise DataError("is not a mount path", key="option.checkpoint")
+    single = replace(launch, replicas=1)
+    text = page.fill(
+        "kubernetes.yaml.j2",
+        header=header,
+        launch=launch,
+        engine=single.arguments("0.0.0.0", CONTAINER_PORT),
+        mounts=[
+            (volume.removeprefix("qwendeploy-"), target)
+            for volume, target in (
+                (container.HUB_VOLUME, container.HUB_TARGET),
+                *container.caches(launch),
+            )
+        ],
+        scratch=[
+            (target.strip("/").replace("/", "-").replace(".", ""), target)
+            for target, _ in container.tmpfs(launch)
+        ],
+        storage_gib=_storage_gib(plan),
+        container_port=CONTAINER_PORT,
+        hub_token=HUB_TOKEN,
+        interval=container.HEALTH_INTERVAL_S,
+        timeout=container.HEALTH_TIMEOUT_S,
+        retries=container.HEALTH_RETRIES,
+        stop=container.STOP_S,
+        plan_label=container.PLAN_LABEL,
+        secrets=page.SECRETS_FILE,
+    )
+    return {"kubernetes.yaml": (text, page.TEXT)}
+
+
+def _storage_gib(plan: Plan) -> int:
+    if plan.download_gib is None:
+        return STORAGE_WITHOUT_SIZE_GIB
+    return math.ceil(2 * plan.download_gib.high) + COMPILED_GIB

@@ -1,0 +1,59 @@
+"""A podman quadlet: systemd makes the service from it; GPUs by CDI, secrets by podman."""
+
+from __future__ import annotations
+
+import shlex
+
+from qwendeploy.rendering import container, page
+from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
+from qwendeploy.rendering.quoting import csv_field
+from qwendeploy.rendering.systemd import restart_window_s
+
+HUB_HOST = "docker.io"
+"""Where an image name without a host lies: podman asks for the host to be written."""
+
+
+def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+    """Return the ``.container`` file named after the launch."""
+    mounts = [
+        ",".join(
+            csv_field(field)
+            for field in ("type=bind", f"source={path}", f"destination={path}", "ro=true")
+        )
+        for path in launch.local_paths
+    ]
+    text = page.fill(
+        "quadlet.container.j2",
+        header=header,
+        launch=launch,
+        image=qualified(launch.image or ""),
+        engine=launch.arguments("0.0.0.0", CONTAINER_PORT),
+        secrets=[(name, secret_of(launch, name)) for name in launch.required_secrets],
+        volumes=((container.HUB_VOLUME, container.HUB_TARGET), *container.caches(launch)),
+        mounts=mounts,
+        tmpfs=container.tmpfs(launch),
+        ulimits=container.ULIMITS,
+        health=shlex.join(container.health_command(launch)),
+        interval=container.HEALTH_INTERVAL_S,
+        timeout=container.HEALTH_TIMEOUT_S,
+        retries=container.HEALTH_RETRIES,
+        stop=container.STOP_S,
+        restarts=container.RESTARTS,
+        limit_interval=restart_window_s(launch),
+        log_max_size=container.LOG_MAX_SIZE,
+        plan_label=container.PLAN_LABEL,
+    )
+    return {f"{launch.name}.container": (text, page.TEXT)}
+
+
+def qualified(image: str) -> str:
+    """Return the image name with its host."""
+    first = image.split("/", 1)[0]
+    if "/" in image and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"{HUB_HOST}/{image}" if "/" in image else f"{HUB_HOST}/library/{image}"
+
+
+def secret_of(launch: Launch, variable: str) -> str:
+    """Return the name of the secret that holds ``variable``."""
+    return f"{launch.name}-{variable.lower().replace('_', '-')}"

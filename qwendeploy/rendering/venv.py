@@ -1,0 +1,41 @@
+"""``serve.sh``: environment and command for an engine without a container."""
+
+from __future__ import annotations
+
+from qwendeploy.documents import Plan
+from qwendeploy.errors import UserError
+from qwendeploy.rendering import docker_run, page
+from qwendeploy.rendering.launch import Launch
+
+PROGRAMS = {"vllm": ("vllm", "VLLM"), "llama.cpp": ("llama-server", "LLAMA_SERVER")}
+"""Program of each engine and the variable that names another path of it."""
+
+FILES = {"vllm": "serve.sh", "llama.cpp": "llama-server.sh"}
+KINDS = {"vllm": "vllm", "llama.cpp": "llama-server"}
+
+
+def files(plan: Plan, launch: Launch, header: list[str], kind: str) -> dict[str, tuple[str, int]]:
+    """Return the script that runs the engine of the active virtual environment.
+
+    Raises:
+        UserError: the plan is for the other engine.
+    """
+    if KINDS[launch.engine] != kind:
+        raise UserError(
+            f"the plan is for {launch.engine}, whose flags are not those of {kind}",
+            where="plan.yaml: option.engine",
+            hint=f"generate -f {KINDS[launch.engine]}, or recommend with the other --engine",
+        )
+    program, variable = PROGRAMS[launch.engine]
+    text = page.fill(
+        "vllm.sh.j2",
+        header=header,
+        launch=launch,
+        program=program,
+        program_variable=variable,
+        version=plan.option.engine_version if launch.engine == "vllm" else None,
+        secrets=page.SECRETS_FILE,
+        secret_names=page.secret_names(launch),
+        engine=docker_run.pair_up(launch.arguments(launch.listen, launch.port)),
+    )
+    return {FILES[launch.engine]: (text, page.SCRIPT)}
