@@ -1,0 +1,311 @@
+"""The decode shape: the rate of ``concurrency`` streams that all decode, and nothing else.
+
+Streams start one after another and run longer than the measurement. Windows open only once every
+stream decodes and the rate of the last seconds is steady; a window in which a stream started,
+ended or waited is marked. The load ends early when the caller says that the interval decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qwendeploy.documents import Step, Window
+from qwendeploy.verification import statistics as st
+from qwendeploy.verification.arrivals import STEADY_BINS, Span, is_steady
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.decode_figures import decode_step
+from qwendeploy.verification.server import Surface
+from qwendeploy.verification.streams import Streams, Turn
+from qwendeploy.verification.telemetry import Gpus
+from qwendeploy.verification.watch import Watch
+
+Counted = Literal["continuous", "final", "chunk_ratio", "metrics", "none"]
+
+OWN_TOKENS = 64
+"""Tokens of its own that a stream adds to a shared context, as in the tables' measurements."""
+OUTPUT_CAP = 65536
+"""Longest output asked for; streams are cancelled when the measurement is over."""
+
+
+@dataclass(frozen=True)
+class DecodeSettings:
+    """What to measure and for how long."""
+
+    concurrency: int
+    context: int
+    contexts: Literal["shared", "separate"] = "separate"
+    window_s: float = 10.0
+    windows: int = 6
+    min_windows: int = 3
+    settle_s: float = 45.0
+    """Longest wait for a steady rate."""
+    patience_s: float = 30.0
+    """A stream that the server keeps waiting this long, while others decode, will not run."""
+    stagger_s: float = 0.02
+    ceiling: int | None = None
+    """Tokens that no stream's context may exceed before the windows are over."""
+    expected_user_tps: float | None = None
+    seed: str = "decode"
+
+
+@dataclass
+class DecodeResult:
+    """The step's document and what later checks need of it."""
+
+    step: Step
+    rates: list[float] = field(default_factory=list)
+    streams: Streams | None = None
+    watch: Watch | None = None
+
+
+def prompt_length(settings: DecodeSettings) -> int:
+    """Return the prompt tokens that put the middle of the windows at the wanted context.
+
+    Contexts grow while they are measured; a prompt is never shortened below half, so that a short
+    context stays what it is called.
+    """
+    seconds = 10.0 + settings.window_s * settings.windows / 2
+    growth = int((settings.expected_user_tps or 0.0) * seconds)
+    return max(settings.context - growth, settings.context // 2, 48)
+
+
+class Decode:
+    """One decode measurement in progress."""
+
+    def __init__(
+        self,
+        client: Client,
+        surface: Surface,
+        settings: DecodeSettings,
+        *,
+        gpus: Gpus,
+        told: Callable[[str, float | None], None],
+        decided: Callable[[list[float]], bool],
+    ) -> None:
+        self.client, self.surface, self.settings = client, surface, settings
+        self.told, self.decided = told, decided
+        self.windows: list[Window] = []
+        self.spans: list[Span] = []
+        self.notes: list[str] = []
+        self.steady: bool | None = None
+        self.counted: Counted = "none"
+        self.begin = time.perf_counter()
+        self.prompt = prompt_length(settings)
+        self.limit = self._output_limit()
+        self.texts = self._texts()
+        self.streams = Streams(client, settings.concurrency, self._turn, stagger=settings.stagger_s)
+        self.watch = Watch(client, gpus, self.streams.state, metrics=surface.facts.metrics)
+
+    def _output_limit(self) -> int:
+        length = self.surface.facts.max_model_len
+        if length is None:
+            return 8192
+        room = length - self.prompt - max(16, self.prompt // 50)
+        if room < 64:
+            self.prompt = max(16, length - 64 - max(16, length // 50))
+            room = length - self.prompt - max(16, self.prompt // 50)
+            self.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
+        return max(1, min(OUTPUT_CAP, room))
+
+    def _texts(self) -> list[str]:
+        make, seed = self.surface.prompts, self.settings.seed
+        if self.settings.contexts == "shared":
+            own = min(OWN_TOKENS, self.prompt // 2)
+            shared = make.text(self.prompt - own, f"{seed}-shared")
+            count = self.settings.concurrency
+            return [f"{shared}\n\n{make.text(own, f'{seed}-{i}')}" for i in range(count)]
+        return [make.text(self.prompt, f"{seed}-{i}") for i in range(self.settings.concurrency)]
+
+    def _turn(self, stream: int, _: int) -> Turn:
+        message = {"role": "user", "content": self.texts[stream]}
+        return Turn(self.surface.body([message], self.limit))
+
+    async def run(self) -> DecodeResult:
+        """Measure; a load that breaks returns what it has, with the reason."""
+        watching: asyncio.Task[None] | None = None
+        try:
+            if self.settings.contexts == "shared":
+                await self._warm()
+            self.streams.start()
+            watching = asyncio.create_task(self.watch.run())
+            if await self._all_decode():
+                await self._settle()
+                await self._measure()
+        finally:
+            if watching is not None:
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+            await self.streams.stop()
+        return DecodeResult(
+            self.step(), [w.aggregate_tps for w in self.windows], self.streams, self.watch
+        )
+
+    async def _warm(self) -> None:
+        self.told("warming the shared context", None)
+        message = {"role": "user", "content": self.texts[0]}
+        await self.client.stream(self.surface.body([message], 1))
+
+    async def _all_decode(self) -> bool:
+        """Wait until every stream decodes; false if none ever will."""
+        count = self.settings.concurrency
+        begin = time.perf_counter()
+        while len(self.streams.decoding) < count and not self.streams.broken.is_set():
+            await asyncio.sleep(0.02)
+            now = time.perf_counter()
+            running = len(self.streams.decoding)
+            self.told(f"{running} of {count} streams decode", running / count)
+            last = self.streams.changes[-1] if self.streams.changes else begin
+            gaps = [b - a for a, b in itertools.pairwise(self.streams.changes)]
+            patience = max(self.settings.patience_s, 4 * max(gaps, default=0.0))
+            if running and now - last > patience:
+                self.notes.append(f"only {running} of {count} streams ever decoded at once")
+                return True
+            if not running and now - begin > self.client.limits.first + 1:
+                break
+        if self.streams.broken.is_set():
+            self.notes.append("the server failed too many requests; the load was ended")
+        return bool(self.streams.decoding) and not self.streams.broken.is_set()
+
+    async def _settle(self) -> None:
+        """Wait until the rate is steady, at most ``settle_s``."""
+        begin = time.perf_counter()
+        arrivals = self.streams.arrivals
+        while time.perf_counter() - begin < self.settings.settle_s:
+            await asyncio.sleep(0.1)
+            now = time.perf_counter()
+            chunks = arrivals.chunks_between(begin, now)
+            per_second = chunks / (now - begin)
+            if per_second <= 0:
+                continue
+            per_stream = per_second / max(1, len(self.streams.decoding))
+            width = max(0.25, 10 / per_stream, 40 / per_second)
+            width = min(width, self.settings.settle_s / (2 * STEADY_BINS))
+            rates = arrivals.bins(begin, now, width)
+            noise = self._chunk_noise(now - STEADY_BINS * width) / (per_second * width) ** 0.5
+            self.told(f"settling: {rates[-1] if rates else 0:.0f} tok/s", None)
+            if is_steady(rates, 0.02 + 2 * noise):
+                self.steady = True
+                return
+        self.steady = False
+        self.notes.append(f"the rate was not steady within {self.settings.settle_s:g} s")
+
+    def _chunk_noise(self, since: float) -> float:
+        """Return the coefficient of variation of tokens per chunk: drafts are taken by chance."""
+        arrivals = self.streams.arrivals
+        low = len(arrivals.times) - arrivals.chunks_between(since, time.perf_counter())
+        counts = list(arrivals.counts[low:])
+        return st.cv(counts) if len(counts) > 1 else 0.0
+
+    async def _measure(self) -> None:
+        """Measure windows one after another, each from arrival to arrival."""
+        settings, arrivals = self.settings, self.streams.arrivals
+        edge = await self._edge_after(time.perf_counter(), None)
+        while edge is not None and len(self.windows) < settings.windows:
+            start, reference = edge
+            await self.watch.look()
+            while (now := time.perf_counter()) < start + settings.window_s:
+                share = (len(self.windows) + (now - start) / settings.window_s) / settings.windows
+                rate = self.windows[-1].aggregate_tps if self.windows else None
+                text = f"{rate:.1f} tok/s" if rate else "first window"
+                self.told(f"window {len(self.windows) + 1} of {settings.windows}: {text}", share)
+                await asyncio.sleep(min(0.25, max(0.001, start + settings.window_s - now)))
+                if self.streams.broken.is_set():
+                    self.notes.append("the server failed too many requests; the load was ended")
+                    return
+            edge = await self._edge_after(start + settings.window_s, reference)
+            if edge is None:
+                self.notes.append("the streams stopped before the window was over")
+                return
+            await self.watch.look()
+            self._close(arrivals.span(start, edge[0]))
+            rates = [window.aggregate_tps for window in self.windows]
+            if len(rates) >= settings.min_windows and self.decided(rates):
+                return
+
+    async def _edge_after(self, time_: float, reference: int | None) -> tuple[float, int] | None:
+        """Return the first arrival after a moment, of the reference stream while it lives."""
+        arrivals = self.streams.arrivals
+        limit = time.perf_counter() + min(self.client.limits.gap, 10.0)
+        while time.perf_counter() < limit and not self.streams.broken.is_set():
+            if reference is not None and reference in self.streams.decoding:
+                at = arrivals.next_of(reference, time_)
+                if at is not None:
+                    return at, reference
+            else:
+                found = arrivals.reference_after(time_)
+                if found is not None:
+                    return found
+            await asyncio.sleep(0.002)
+        return None
+
+    def _close(self, span: Span) -> None:
+        settings = self.settings
+        samples = self.watch.between(span.start - 0.2, span.end + 0.2)
+        offered = [s.metrics for s in samples if s.metrics is not None]
+        running = [v for m in offered if (v := m.get("running")) is not None]
+        waiting = [v for m in offered if (v := m.get("waiting")) is not None]
+        usage = [v for m in offered if (v := m.get("kv_usage")) is not None]
+        pair = self.watch.around(span.start, span.end)
+        preempted = pair[1].since(pair[0], "preemptions") if pair else None
+        length = pair[1].acceptance_length(pair[0]) if pair else None
+        changed = [t for t in self.streams.changes if span.start < t <= span.end]
+        low = min([span.streams, *(s.streams for s in samples)])
+        doubts = []
+        if changed:
+            doubts.append(f"{len(changed)} streams began or ended inside")
+        if low < settings.concurrency:
+            doubts.append(f"{low} of {settings.concurrency} streams decoded")
+        if running and min(running) < settings.concurrency:
+            doubts.append(f"server ran {min(running):g}")
+        if waiting and max(waiting) > 0:
+            doubts.append(f"{max(waiting):g} waited")
+        if preempted:
+            doubts.append(f"{preempted:g} preemptions")
+        factor, self.counted = token_factor(self, span)
+        self.spans.append(span)
+        self.windows.append(
+            Window(
+                start_s=span.start - self.begin,
+                duration_s=span.seconds,
+                tokens=span.tokens * factor,
+                aggregate_tps=span.rate * factor,
+                tpot_ms=st.mean(span.tpots) * 1e3 / factor if span.tpots else None,
+                running_low=low,
+                server_running_low=min(running) if running else None,
+                waiting_high=max(waiting) if waiting else None,
+                preemptions=preempted,
+                acceptance_length=length,
+                kv_usage=max(usage) if usage else None,
+                clean=not doubts,
+                note="; ".join(doubts),
+            )
+        )
+
+    def step(self) -> Step:
+        """Return what was measured so far as a document."""
+        return decode_step(self)
+
+
+def token_factor(decode: Decode, span: Span) -> tuple[float, Counted]:
+    """Return tokens per counted unit in a span, and how that is known.
+
+    Usage on every chunk counts tokens themselves. Else the server's own counter says how many
+    tokens the chunks of the span held; without it, requests that finished, or the trial, do.
+    """
+    if decode.surface.facts.continuous_usage:
+        return 1.0, "continuous"
+    pair = decode.watch.around_with_tokens(span.start, span.end)
+    if pair is not None:
+        return pair, "metrics"
+    finished = [r for r in decode.streams.records if r.ok and r.output_tokens and r.chunk_times]
+    if finished:
+        tokens = sum(record.output_tokens or 0 for record in finished)
+        return tokens / sum(len(record.chunk_times) for record in finished), "final"
+    return decode.surface.tokens_per_chunk, "chunk_ratio"

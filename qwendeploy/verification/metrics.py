@@ -1,0 +1,136 @@
+"""The server's own counters, read from ``/metrics``; a name that is absent is ``None``, never 0.
+
+Names differ between engines and versions; each quantity lists the names it has had, newest first.
+Values of several label sets (engines, models) are summed, gauges of one pool averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+COUNTERS: dict[str, tuple[str, ...]] = {
+    "preemptions": ("vllm:num_preemptions_total",),
+    "prompt_tokens": ("vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
+    "generation_tokens": ("vllm:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+    "cached_tokens": ("vllm:prompt_tokens_cached_total",),
+    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "requests_finished": ("vllm:request_success_total",),
+    "ttft_sum": ("vllm:time_to_first_token_seconds_sum",),
+    "ttft_count": ("vllm:time_to_first_token_seconds_count",),
+    "itl_sum": ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+    "itl_count": (
+        "vllm:inter_token_latency_seconds_count",
+        "vllm:time_per_output_token_seconds_count",
+    ),
+    "tpot_sum": ("vllm:request_time_per_output_token_seconds_sum",),
+    "tpot_count": ("vllm:request_time_per_output_token_seconds_count",),
+    "queue_sum": ("vllm:request_queue_time_seconds_sum",),
+    "queue_count": ("vllm:request_queue_time_seconds_count",),
+    "admission_rejections": ("vllm:admission_rejections_total",),
+}
+"""Counters that only grow; used as differences over a step."""
+
+GAUGES: dict[str, tuple[str, ...]] = {
+    "running": ("vllm:num_requests_running", "llamacpp:requests_processing"),
+    "waiting": ("vllm:num_requests_waiting", "llamacpp:requests_deferred"),
+    "kv_usage": (
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+        "llamacpp:kv_cache_usage_ratio",
+    ),
+    "start_time": ("process_start_time_seconds",),
+}
+AVERAGED = {"kv_usage", "start_time"}
+PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+CONFIG = "vllm:cache_config_info"
+_WANTED = {name for names in (COUNTERS | GAUGES).values() for name in names} | {
+    PER_POSITION,
+    CONFIG,
+}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One scrape: quantities by our names, only those that the server offers."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    accepted_by_position: tuple[float, ...] = ()
+    cache_config: dict[str, str] = field(default_factory=dict)
+    engines: int = 1
+    """Label sets of the running gauge: data-parallel engines behind one server."""
+
+    def get(self, name: str) -> float | None:
+        """Return a quantity, ``None`` if not offered."""
+        return self.values.get(name)
+
+    def since(self, before: Metrics, name: str) -> float | None:
+        """Return how much a counter grew; ``None`` if not offered or if the server restarted."""
+        now, then = self.values.get(name), before.values.get(name)
+        if now is None or then is None or now < then:
+            return None
+        return now - then
+
+    def acceptance_length(self, before: Metrics) -> float | None:
+        """Return 1 + accepted/drafts over the stretch, ``None`` without drafting or drafts."""
+        drafts = self.since(before, "drafts")
+        accepted = self.since(before, "accepted_tokens")
+        if not drafts or accepted is None:
+            return None
+        return 1 + accepted / drafts
+
+    def acceptance_rate(self, before: Metrics) -> float | None:
+        """Return accepted/drafted tokens over the stretch."""
+        drafted = self.since(before, "draft_tokens")
+        accepted = self.since(before, "accepted_tokens")
+        if not drafted or accepted is None:
+            return None
+        return accepted / drafted
+
+    def blocks(self) -> int | None:
+        """Return the number of KV blocks that the server reports."""
+        text = self.cache_config.get("num_gpu_blocks", "")
+        return int(text) if text.isdigit() else None
+
+
+def parse_metrics(text: str) -> Metrics:
+    """Return the quantities of a Prometheus page; raises ValueError if it is none.
+
+    Lines of other names are dropped first: the whole page of an engine takes the parser several
+    milliseconds, which a running measurement would see as jitter.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    lines = [line for line in text.splitlines() if line.split("{")[0].split(" ")[0] in _WANTED]
+    text = "\n".join([*lines, ""])
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    values: dict[str, float] = {}
+    for name, candidates in (COUNTERS | GAUGES).items():
+        found = _first(samples, candidates)
+        if found is not None:
+            total = sum(value for _, value in found)
+            values[name] = total / len(found) if name in AVERAGED else total
+    positions: dict[int, float] = {}
+    for labels, value in samples.get(PER_POSITION, ()):
+        position = int(labels.get("position", "0"))
+        positions[position] = positions.get(position, 0.0) + value
+    config = samples.get(CONFIG)
+    return Metrics(
+        values=values,
+        accepted_by_position=tuple(positions[key] for key in sorted(positions)),
+        cache_config=dict(config[0][0]) if config else {},
+        engines=len(samples.get("vllm:num_requests_running", ())) or 1,
+    )
+
+
+def _first(
+    samples: dict[str, list[tuple[dict[str, str], float]]], names: Iterable[str]
+) -> list[tuple[dict[str, str], float]] | None:
+    return next((samples[name] for name in names if name in samples), None)

@@ -1,0 +1,119 @@
+"""Prompts of a wanted length, made here: no download, no repetition, cache-proof when asked.
+
+Text is put together from word lists by a seeded generator, as prose or as code, because drafts are
+accepted at different rates on them. Two prompts of different seeds differ from their first words
+on, so no prefix cache can serve one from the other. Lengths come out in the server's own tokens
+once ``calibrated`` with a count by the server.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from qwendeploy.documents import Content
+
+_SUBJECTS = (
+    "the harbour master", "a retired surveyor", "the night shift", "our second laboratory",
+    "the council of the valley", "an early steam engine", "the youngest apprentice",
+    "a row of lime trees", "the northern railway", "every printed almanac", "the glass works",
+    "a visiting botanist", "the river authority", "the old observatory",
+)  # fmt: skip
+_VERBS = (
+    "measured", "kept a record of", "rebuilt", "argued about", "carefully described", "sold",
+    "inherited", "mapped", "postponed", "copied by hand", "praised", "misread", "repaired",
+)  # fmt: skip
+_OBJECTS = (
+    "the tides of that autumn", "a bridge with three arches", "forty crates of instruments",
+    "the price of salt", "an unfinished catalogue", "the first electric lamps",
+    "a collection of moths", "the boundary stones", "two contradictory reports",
+    "the winter timetable", "a method for casting bells", "the depth of the reservoir",
+)  # fmt: skip
+_TAILS = (
+    "before the frost came", "with unusual patience", "although nobody had asked",
+    "for the third time in a decade", "as the letters of the period show",
+    "which later proved decisive", "at considerable expense", "without telling the owners",
+    "in spite of the weather", "and published the result in spring",
+)  # fmt: skip
+_NOUNS = (
+    "order", "sensor", "packet", "ledger", "voyage", "sample", "tenant", "batch", "signal",
+    "invoice", "cursor", "route", "token", "shard", "quota", "replica",
+)  # fmt: skip
+_ACTIONS = (
+    "merge", "validate", "split", "rank", "encode", "collect", "rotate", "flush", "trim",
+    "resolve", "sort", "pack", "count", "filter",
+)  # fmt: skip
+
+TASKS = {
+    "prose": "Continue this chronicle with many further paragraphs in the same manner. "
+    "Do not summarise and do not stop.",
+    "code": "Continue this Python module with many further functions in the same manner, "
+    "each with a docstring and type hints. Do not summarise and do not stop.",
+}
+
+
+@dataclass(frozen=True)
+class PromptMaker:
+    """Makes prompts; ``tokens_per_char`` and ``overhead`` are the server's after calibration."""
+
+    content: Content = Content.MIXED
+    tokens_per_char: float = 0.22
+    """Until calibrated: about 4.5 characters a token in English text."""
+    overhead: float = 12.0
+    """Tokens of the chat template around the text."""
+
+    def calibrated(self, characters: int, tokens: int) -> PromptMaker:
+        """Return the maker corrected by a count of the server."""
+        return replace(self, tokens_per_char=max(0.01, (tokens - self.overhead) / characters))
+
+    def text(self, tokens: int, seed: str) -> str:
+        """Return a user message of about ``tokens`` prompt tokens, template included."""
+        chooser = random.Random(seed)
+        code = self.content is Content.CODE or (
+            self.content in (Content.MIXED, Content.AGENT) and chooser.random() < 0.5
+        )
+        task = TASKS["code" if code else "prose"]
+        head = f"Document {chooser.getrandbits(64):016x}.\n\n"
+        wanted = int(max(0.0, tokens - self.overhead) / self.tokens_per_char)
+        room = wanted - len(head) - len(task) - 2
+        if room <= 0:
+            return (head + task)[: max(20, wanted)]
+        body = _fill(chooser, room, _function if code else _paragraph)
+        return f"{head}{body}\n\n{task}"
+
+
+def _fill(chooser: random.Random, characters: int, piece: object) -> str:
+    """Return exactly ``characters`` of generated text."""
+    assert callable(piece)
+    parts: list[str] = []
+    length = 0
+    while length < characters:
+        part = piece(chooser)
+        parts.append(part)
+        length += len(part)
+    return "".join(parts)[:characters]
+
+
+def _sentence(chooser: random.Random) -> str:
+    words = " ".join(chooser.choice(part) for part in (_SUBJECTS, _VERBS, _OBJECTS, _TAILS))
+    if chooser.random() < 0.3:
+        words += f", in {chooser.randint(1612, 1989)}"
+    return words[0].upper() + words[1:] + ". "
+
+
+def _paragraph(chooser: random.Random) -> str:
+    return "".join(_sentence(chooser) for _ in range(chooser.randint(3, 6))) + "\n\n"
+
+
+def _function(chooser: random.Random) -> str:
+    action, noun, other = chooser.choice(_ACTIONS), chooser.choice(_NOUNS), chooser.choice(_NOUNS)
+    number = chooser.randint(2, 997)
+    return (
+        f"def {action}_{noun}_{number}({noun}s: list[int], {other}: int = {number}) -> list[int]:\n"
+        f'    """Return the {noun}s that {action} leaves, each below {other}."""\n'
+        f"    kept = []\n"
+        f"    for index, {noun} in enumerate({noun}s):\n"
+        f"        if {noun} % {chooser.randint(2, 9)} == index % {chooser.randint(2, 9)}:\n"
+        f"            kept.append({noun} + {other} * {chooser.randint(1, 99)})\n"
+        f"    return kept\n\n\n"
+    )

@@ -1,0 +1,219 @@
+"""What one request did, as seen by the client: times, token counts, how it ended."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FailureKind = Literal[
+    "connect", "tls", "status", "timeout_first", "timeout_gap", "timeout_total", "reset", "cut",
+    "invalid", "server_error", "usage",
+]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Record:
+    """One streamed request. Times are ``time.perf_counter()``; tokens are cumulative."""
+
+    number: int
+    limit: int = 0
+    """Output tokens asked for at most."""
+    sent_at: float = 0.0
+    status: int | None = None
+    first_at: float | None = None
+    """First generated token of any kind, reasoning included."""
+    visible_at: float | None = None
+    """First token that is not reasoning."""
+    last_at: float | None = None
+    ended_at: float | None = None
+    chunk_times: array[float] = field(default_factory=lambda: array("d"))
+    chunk_tokens: array[int] = field(default_factory=lambda: array("L"))
+    """Cumulative tokens after each chunk: by usage if ``continuous``, else chunks counted."""
+    continuous: bool = False
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    """The server's own final count."""
+    finish_reason: str | None = None
+    done: bool = False
+    """The end mark arrived."""
+    cancelled: bool = False
+    failure: FailureKind | None = None
+    message: str = ""
+    usage_problem: str = ""
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """The request ended as it should, by itself."""
+        return self.failure is None and not self.cancelled and self.done
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens by the best count there is."""
+        if self.output_tokens is not None:
+            return self.output_tokens
+        return self.chunk_tokens[-1] if self.chunk_tokens else 0
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds from sending to the first token."""
+        return None if self.first_at is None else self.first_at - self.sent_at
+
+    @property
+    def tpot(self) -> float | None:
+        """(tn - t1)/(n - 1) in seconds; needs two tokens."""
+        if self.first_at is None or self.last_at is None or self.tokens < 2:
+            return None
+        return (self.last_at - self.first_at) / (self.tokens - 1)
+
+    def fail(self, kind: FailureKind, message: str) -> None:
+        """Mark the request as failed; the first failure stays."""
+        if self.failure is None:
+            self.failure, self.message = kind, message[:300]
+
+
+class InvalidChunk(ValueError):
+    """A chunk that is not the JSON of a completion stream."""
+
+
+class ServerSaidError(ValueError):
+    """The stream carried an error object."""
+
+
+class ChunkReader:
+    """Applies the chunks of one stream to its record.
+
+    Without usage on every chunk a chunk with text counts as one token until the final usage tells;
+    with it, tokens are counted on the chunk that reports them, empty text included.
+    """
+
+    def __init__(self, record: Record, *, keep: bool = False) -> None:
+        self._record = record
+        self._keep = keep
+        self._tokens = 0
+        self._spoken = 0
+
+    def apply(self, data: bytes, now: float) -> int:
+        """Take one event; returns the tokens that it brought.
+
+        Raises:
+            InvalidChunk: not JSON, or JSON of another shape.
+            ServerSaidError: the server reports an error inside the stream.
+        """
+        record = self._record
+        if data == b"[DONE]":
+            record.done = True
+            return 0
+        try:
+            body = json.loads(data)
+            if "error" in body and "choices" not in body:
+                raise ServerSaidError(_error_text(body["error"]))
+            choices = body.get("choices") or []
+            counted = self._usage(body.get("usage"), final=not choices)
+            spoke, visible = False, False
+            for choice in choices:
+                one_spoke, one_visible = self._choice(choice)
+                spoke, visible = spoke or one_spoke, visible or one_visible
+        except (ValueError, AttributeError, TypeError, KeyError) as problem:
+            if isinstance(problem, ServerSaidError):
+                raise
+            raise InvalidChunk(f"{type(problem).__name__} in {data[:80]!r}") from None
+        if visible and record.visible_at is None:
+            record.visible_at = now
+        fresh = self._fresh(counted, spoke)
+        if fresh:
+            if record.first_at is None:
+                record.first_at = now
+            record.last_at = now
+            record.chunk_times.append(now)
+            record.chunk_tokens.append(self._tokens)
+        return fresh
+
+    def _fresh(self, counted: int | None, spoke: bool) -> int:
+        """Return how many tokens are new and remember the total."""
+        self._spoken += spoke
+        if counted is not None and self._record.continuous:
+            fresh = max(0, counted - self._tokens)
+        elif self._record.continuous:
+            fresh = 0
+        else:
+            fresh = int(spoke)
+        self._tokens += fresh
+        return fresh
+
+    def _usage(self, usage: Any, *, final: bool) -> int | None:
+        if not usage:
+            return None
+        record = self._record
+        completion = int(usage["completion_tokens"])
+        prompt = int(usage["prompt_tokens"])
+        if not final and completion >= 0 and not self._spoken:
+            record.continuous = True
+        if completion < self._tokens and record.continuous:
+            record.usage_problem = f"count fell from {self._tokens} to {completion}"
+        record.prompt_tokens = prompt
+        record.output_tokens = completion
+        details = usage.get("prompt_tokens_details") or {}
+        if details.get("cached_tokens") is not None:
+            record.cached_tokens = int(details["cached_tokens"])
+        return completion
+
+    def _choice(self, choice: dict[str, Any]) -> tuple[bool, bool]:
+        """Return whether the choice carries a token, and whether a visible one."""
+        record = self._record
+        record.finish_reason = choice.get("finish_reason") or record.finish_reason
+        if "delta" not in choice:
+            text = choice.get("text") or ""
+            if self._keep:
+                record.text += text
+            return bool(text) or choice.get("finish_reason") is None, bool(text)
+        delta = choice["delta"]
+        content = delta.get("content") or ""
+        reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
+        calls = delta.get("tool_calls") or []
+        if self._keep:
+            record.text += content
+            record.reasoning += reasoning
+            for call in calls:
+                merge_tool_call(record.tool_calls, call)
+        if content or reasoning or calls:
+            return True, bool(content or calls)
+        # A held-back character is a token with empty text; the role chunk and a chunk that only
+        # says why it ended are not tokens.
+        held = "role" not in delta and choice.get("finish_reason") is None and bool(delta)
+        return held, False
+
+
+def merge_tool_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+    """Add one streamed piece of a tool call to the calls so far."""
+    index = int(piece.get("index") or 0)
+    while len(calls) <= index:
+        calls.append({"id": None, "function": {"name": "", "arguments": ""}})
+    call = calls[index]
+    call["id"] = piece.get("id") or call["id"]
+    function = piece.get("function") or {}
+    call["function"]["name"] += function.get("name") or ""
+    call["function"]["arguments"] += function.get("arguments") or ""
+
+
+def check_usage(record: Record) -> None:
+    """Note on the record why its usage cannot be right, if it cannot."""
+    count = record.output_tokens
+    if count is None or record.usage_problem:
+        return
+    chunks = len(record.chunk_times)
+    if record.limit and count > record.limit:
+        record.usage_problem = f"{count} output tokens where at most {record.limit} were asked for"
+    elif count < chunks:
+        record.usage_problem = f"{count} output tokens in {chunks} chunks with text"
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict):
+        return str(error.get("message") or error)
+    return str(error)

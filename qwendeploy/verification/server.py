@@ -1,0 +1,286 @@
+"""What the server is and offers, asked before anything is measured.
+
+Nothing is assumed: a page that is not there is noted as not offered, and one short request finds
+out which fields the server takes and whether it counts tokens on every chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from qwendeploy.documents import ServerFacts
+from qwendeploy.errors import EnvironmentProblem, UserError
+from qwendeploy.verification.client import Client, Page
+from qwendeploy.verification.metrics import Metrics, parse_metrics
+from qwendeploy.verification.prompts import PromptMaker
+from qwendeploy.verification.records import Record
+
+EXTRA_FIELDS = ("ignore_eos", "min_tokens")
+"""Fields outside the standard that keep a generation from ending early."""
+
+
+async def wait_for_health(
+    client: Client, timeout: float, told: Callable[[str], None] | None = None
+) -> float:
+    """Return the seconds waited until the server says that it is ready.
+
+    A refused connection means loading: the port opens when start-up is complete.
+
+    Raises:
+        EnvironmentProblem: it is not ready within ``timeout``, with the last thing it said.
+    """
+    begin = time.monotonic()
+    last = "no answer"
+    while True:
+        try:
+            page = await client.page("/health", timeout=10)
+            if page.status == 404:
+                page = await client.page("/v1/models", timeout=10)
+            if page.status == 200 or page.status in (401, 403):
+                return time.monotonic() - begin
+            last = f"/health answers {page.status}"
+        except TimeoutError:
+            last = "/health does not answer within 10 s"
+        except OSError as problem:
+            last = str(problem)
+            if last.startswith("TLS") or "certificate" in last.lower():
+                raise EnvironmentProblem(
+                    f"TLS fails: {last}",
+                    where=client.target.base_url,
+                    hint="give the certificate with --cacert, or --insecure",
+                ) from None
+        waited = time.monotonic() - begin
+        if waited >= timeout:
+            raise EnvironmentProblem(
+                f"the server is not ready after {waited:.0f} s: {last}",
+                where=client.target.base_url,
+                hint="is it started? --wait SECONDS waits longer",
+            )
+        if told is not None:
+            told(f"waiting for the server ({waited:.0f} s): {last}")
+        await asyncio.sleep(min(1.0, timeout - waited))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The facts of a server together with how to talk to it."""
+
+    facts: ServerFacts
+    fields: dict[str, bool]
+    """Which of the extra fields may be sent."""
+    stream_options: dict[str, bool]
+    prompts: PromptMaker
+    tokens_per_chunk: float = 1.0
+    """Seen in the trial request; used only where chunks do not say how many tokens they hold."""
+
+    def body(
+        self, messages: list[dict[str, Any]], tokens: int, *, until_limit: bool = True
+    ) -> dict[str, Any]:
+        """Return a streaming request of ``tokens`` output tokens, not ending before if possible."""
+        body: dict[str, Any] = {
+            "model": self.facts.model,
+            "messages": messages,
+            "max_tokens": tokens,
+            "temperature": 0,
+            "stream": True,
+        }
+        if self.stream_options:
+            body["stream_options"] = dict(self.stream_options)
+        if until_limit:
+            if self.fields.get("ignore_eos"):
+                body["ignore_eos"] = True
+            if self.fields.get("min_tokens"):
+                body["min_tokens"] = tokens
+        return body
+
+
+async def scrape(client: Client) -> Metrics | None:
+    """Return the metrics, ``None`` if they are not offered or not readable now."""
+    try:
+        page = await client.page("/metrics", timeout=10)
+        return parse_metrics(page.text) if page.status == 200 else None
+    except (OSError, TimeoutError, ValueError):
+        return None
+
+
+async def _page(client: Client, path: str, body: Any = None) -> Page | None:
+    try:
+        page = await client.page(path, body=body, timeout=60)
+    except (OSError, TimeoutError):
+        return None
+    return page if page.status == 200 else None
+
+
+async def read_facts(client: Client) -> ServerFacts:
+    """Return what the server says of itself; the model is checked against what is served.
+
+    Raises:
+        UserError: the key is refused, or the wanted model is not served.
+        EnvironmentProblem: the server cannot be read.
+    """
+    target = client.target
+    try:
+        models = await client.page("/v1/models")
+    except (OSError, TimeoutError) as problem:
+        raise EnvironmentProblem(
+            f"the model list cannot be read: {problem}", where=target.base_url
+        ) from None
+    if models.status in (401, 403):
+        raise UserError(
+            f"the server refuses the key ({models.status})",
+            where=target.base_url,
+            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+        )
+    if models.status != 200:
+        raise EnvironmentProblem(
+            f"/v1/models answers {models.status}: is this an OpenAI-compatible server?",
+            where=target.base_url,
+        )
+    cards = _cards(models.json())
+    model, card = _choose_model(target.model, cards, target.base_url)
+    metrics = await scrape(client)
+    version = await _page(client, "/version")
+    tokenize = await _page(client, "/tokenize", {"model": model, "prompt": "one two"})
+    count = tokenize.json() if tokenize else None
+    config = metrics.cache_config if metrics else {}
+    tokens = config.get("kv_cache_size_tokens", "")
+    number = version.json() if version else None
+    start = metrics.get("start_time") if metrics else None
+    length = card.get("max_model_len") or (card.get("meta") or {}).get("n_ctx_train")
+    facts = ServerFacts(
+        base_url=target.base_url,
+        model=model,
+        root=card.get("root"),
+        served_models=tuple(str(one.get("id")) for one in cards),
+        version=str(number["version"])
+        if isinstance(number, dict) and "version" in number
+        else None,
+        engine=_engine(metrics, card),
+        max_model_len=int(length) if length else None,
+        boot_id=f"{start:.2f}" if start is not None else None,
+        cache_config=config,
+        kv_pool_blocks=metrics.blocks() if metrics else None,
+        kv_pool_tokens=int(float(tokens)) if tokens.replace(".", "", 1).isdigit() else None,
+        drafting=metrics.get("drafts") is not None if metrics and metrics.values else None,
+        metrics=bool(metrics and metrics.values),
+        tokenize=isinstance(count, dict) and isinstance(count.get("count"), int),
+    )
+    return facts.model_copy(update={"not_offered": _not_offered(facts)})
+
+
+def _cards(body: Any) -> list[dict[str, Any]]:
+    data = body.get("data") if isinstance(body, dict) else None
+    return [card for card in data or [] if isinstance(card, dict) and card.get("id")]
+
+
+def _choose_model(
+    wanted: str | None, cards: list[dict[str, Any]], where: str
+) -> tuple[str, dict[str, Any]]:
+    names = [str(card["id"]) for card in cards]
+    if wanted is None:
+        if not names:
+            raise UserError("the server lists no model", where=where, hint="name it with --model")
+        return names[0], cards[0]
+    if wanted in names:
+        return wanted, cards[names.index(wanted)]
+    if names:
+        raise UserError(
+            f"the server does not serve {wanted!r} but {', '.join(names)}",
+            where=where,
+            hint=f"--model {names[0]}",
+        )
+    return wanted, {}
+
+
+def _engine(
+    metrics: Metrics | None, card: dict[str, Any]
+) -> Literal["vllm", "llama.cpp", "unknown"]:
+    if card.get("owned_by") == "llamacpp":
+        return "llama.cpp"
+    if metrics and (metrics.cache_config or metrics.get("generation_tokens") is not None):
+        return "vllm" if metrics.cache_config else "unknown"
+    return "vllm" if card.get("owned_by") == "vllm" else "unknown"
+
+
+def _not_offered(facts: ServerFacts) -> tuple[str, ...]:
+    offered = {
+        "/version": facts.version is not None,
+        "/metrics": facts.metrics,
+        "/tokenize": facts.tokenize,
+        "max_model_len in /v1/models": facts.max_model_len is not None,
+        "KV block count in /metrics": facts.kv_pool_blocks is not None,
+    }
+    return tuple(name for name, there in offered.items() if not there)
+
+
+async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) -> Surface:
+    """Return the facts and what the server accepts, after short trial requests.
+
+    Raises:
+        UserError: the key or the model is refused.
+        EnvironmentProblem: no generation works; carries what the server said.
+    """
+    facts = await read_facts(client)
+    if facts.max_model_len:
+        sample = min(sample, facts.max_model_len // 2)
+    fields = dict.fromkeys(EXTRA_FIELDS, True)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    surface = Surface(facts, fields, options, prompts)
+    text = prompts.text(sample, "survey")
+    record = await _trial(client, surface, text)
+    for less in ({"continuous_usage_stats"}, {"min_tokens"}, {"ignore_eos"}, {"include_usage"}):
+        if record.status != 400 and record.status != 422:
+            break
+        surface = replace(
+            surface,
+            fields={key: value for key, value in surface.fields.items() if key not in less},
+            stream_options={
+                key: value for key, value in surface.stream_options.items() if key not in less
+            },
+        )
+        record = await _trial(client, surface, text)
+    if record.failure is not None or record.first_at is None:
+        _refuse(client, record)
+    chunks = len(record.chunk_times)
+    facts = facts.model_copy(
+        update={
+            "continuous_usage": record.continuous,
+            "accepted_fields": tuple(name for name, on in surface.fields.items() if on),
+        }
+    )
+    if record.prompt_tokens:
+        prompts = prompts.calibrated(len(text), record.prompt_tokens)
+    return replace(
+        surface,
+        facts=facts,
+        prompts=prompts,
+        tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
+    )
+
+
+async def _trial(client: Client, surface: Surface, text: str) -> Record:
+    body = surface.body([{"role": "user", "content": text}], 48)
+    return await client.stream(body)
+
+
+def _refuse(client: Client, record: Record) -> None:
+    """Raise what a failed trial request means."""
+    where = client.target.base_url
+    if record.status in (401, 403):
+        raise UserError(
+            f"the server refuses the key: {record.message}",
+            where=where,
+            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+        )
+    if record.status == 404:
+        raise UserError(f"the server refuses the model: {record.message}", where=where)
+    reason = record.message or "the answer held no token"
+    raise EnvironmentProblem(
+        f"a trial request fails ({record.failure or 'empty'}): {reason}",
+        where=where,
+        hint="`qwendeploy logs` or the server's log says why",
+    )

@@ -1,0 +1,51 @@
+"""Server-sent events, parsed incrementally from bytes as the network cuts them.
+
+Lines are split before anything is decoded, so a UTF-8 character cut between two reads is whole
+again when its event is complete. Comments (keep-alives) vanish. A line longer than ``limit`` is an
+error, not a reason to fill the memory.
+"""
+
+from __future__ import annotations
+
+LINE_LIMIT = 8 * 2**20
+"""Bytes of one line; a chunk of tokens is below 10 kB, so this is a fault, not a limit in use."""
+
+
+class SseError(ValueError):
+    """The bytes are not an event stream within bounds."""
+
+
+class SseParser:
+    """Turns bytes into the ``data`` of events, in order."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the data of every event that ``piece`` completes.
+
+        Raises:
+            SseError: a line grows beyond the limit.
+        """
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > self._limit:
+            raise SseError(f"a line of more than {self._limit} bytes")
+        events: list[bytes] = []
+        for line in lines:
+            if line.endswith(b"\r"):
+                line = line[:-1]
+            if not line:
+                if self._data:
+                    events.append(b"\n".join(self._data))
+                    self._data.clear()
+            elif line.startswith(b"data:"):
+                value = line[5:]
+                self._data.append(value[1:] if value.startswith(b" ") else value)
+        return events
+
+    def finish(self) -> list[bytes]:
+        """Return the data of an event that the end of the stream completes."""
+        return self.feed(b"\n\n") if self._rest or self._data else []

@@ -1,0 +1,155 @@
+"""Where to measure: address, key, TLS and proxy, with nothing secret in what is printed."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from qwendeploy.errors import UserError
+
+KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY")
+"""Variables read for the server's key; ``OPENAI_API_KEY`` is somebody else's and stays unread."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server to measure."""
+
+    base_url: str
+    """Scheme, host, port and path before ``/v1``; no credentials."""
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+    ca_file: Path | None = None
+    insecure: bool = False
+    proxy: str | None = field(default=None, repr=False)
+
+    def url(self, path: str) -> str:
+        """Return the address of a page."""
+        return self.base_url + path
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name means this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_base_url(text: str) -> str:
+    """Return a base address without trailing slash and ``/v1``.
+
+    Raises:
+        UserError: no http(s) address, or one that carries a password.
+    """
+    value = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as problem:
+        raise UserError(
+            f"{redact(text)!r} is not an address: {problem}",
+            where="--base-url",
+            hint="write http://127.0.0.1:8000",
+        ) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UserError(
+            f"{redact(text)!r} is not an http address",
+            where="--base-url",
+            hint="write http://127.0.0.1:8000",
+        )
+    if parts.username or parts.password:
+        raise UserError(
+            "the address carries credentials, which would end up in reports and process lists",
+            where="--base-url",
+            hint="leave them out and give the key with --api-key-file or QWENDEPLOY_API_KEY",
+        )
+    if parts.query or parts.fragment:
+        raise UserError("the address has a query", where="--base-url", hint="leave out ?...")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    netloc = host if port is None else f"{host}:{port}"
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return urlunsplit((parts.scheme, netloc, path, "", ""))
+
+
+def resolve_target(
+    base_url: str,
+    *,
+    model: str | None = None,
+    api_key_file: Path | None = None,
+    api_key_env: str | None = None,
+    ca_file: Path | None = None,
+    insecure: bool = False,
+    use_proxy: bool | None = None,
+) -> Target:
+    """Return the target with its key read and its proxy decided.
+
+    Proxies of the environment are used only for other hosts than this machine, and never if
+    ``use_proxy`` is false.
+
+    Raises:
+        UserError: bad address, or a key or certificate file that cannot be read.
+    """
+    address = parse_base_url(base_url)
+    host = urlsplit(address).hostname or ""
+    if ca_file is not None and not ca_file.is_file():
+        raise UserError("no such certificate file", where=str(ca_file))
+    proxy: str | None = None
+    if use_proxy or (use_proxy is None and not is_loopback(host)):
+        proxy = _environment_proxy(address, host)
+    return Target(
+        base_url=address,
+        api_key=_read_key(api_key_file, api_key_env),
+        model=model,
+        ca_file=ca_file,
+        insecure=insecure,
+        proxy=proxy,
+    )
+
+
+def _environment_proxy(address: str, host: str) -> str | None:
+    from urllib.request import getproxies, proxy_bypass
+
+    if proxy_bypass(host):
+        return None
+    proxy = getproxies().get(urlsplit(address).scheme)
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _read_key(file: Path | None, variable: str | None) -> str | None:
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as problem:
+            raise UserError(
+                f"the key file cannot be read: {type(problem).__name__}", where=str(file)
+            ) from None
+        match = re.fullmatch(r"(?:[A-Z_]+=)?[\"']?([^\s\"']+)[\"']?", text)
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() in KEY_VARIABLES and value.strip():
+                return value.strip().strip("\"'")
+        if match is None:
+            raise UserError(
+                "no key in the file", where=str(file), hint="one line with the key alone"
+            )
+        return match[1]
+    if variable is not None:
+        key = os.environ.get(variable)
+        if not key:
+            raise UserError(f"the variable {variable} is not set", where="--api-key-env")
+        return key
+    found = [os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)]
+    return found[0] if found else None
+
+
+def redact(text: str) -> str:
+    """Return the text without user names, passwords and bearer tokens."""
+    text = re.sub(r"//[^/@\s]*@", "//***@", text)
+    return re.sub(r"(?i)\b(bearer\s+|sk-|hf_)[A-Za-z0-9._\-]{4,}", r"\1***", text)

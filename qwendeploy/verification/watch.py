@@ -1,0 +1,171 @@
+"""Watching while a load runs: the server's gauges, this process's own lateness, the GPUs.
+
+The sampler is also the timeline of the report. Scrapes cost the server and the client a few
+milliseconds, so they are a second apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from qwendeploy.documents import ClientFacts, TimelinePoint
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.metrics import Metrics
+from qwendeploy.verification.server import scrape
+from qwendeploy.verification.statistics import percentile
+from qwendeploy.verification.telemetry import Gpus
+
+LAG_STEP = 0.01
+CPU_LIMIT = 0.85
+"""Above this share of one core the single-threaded client may be what is measured."""
+LAG_LIMIT_MS = 25.0
+"""A loop that wakes this late (99th percentile) shifts arrivals by as much."""
+
+
+@dataclass
+class Sample:
+    """One look at the server."""
+
+    at: float
+    metrics: Metrics | None
+    streams: int
+    tokens: int
+    gpu: tuple[dict[str, float | str | None], ...] = ()
+
+
+@dataclass
+class Lateness:
+    """How late the event loop woke from short sleeps, and the CPU it used."""
+
+    lags: list[float] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=lambda: _cpu())
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            due = time.perf_counter() + LAG_STEP
+            await asyncio.sleep(LAG_STEP)
+            self.lags.append(max(0.0, time.perf_counter() - due) * 1e3)
+
+    def reset(self) -> None:
+        """Begin anew: what came before (set-up, prompt making) is not part of the measurement."""
+        self.lags.clear()
+        self.started, self.cpu = time.perf_counter(), _cpu()
+
+    def facts(self, loop: str, *, proxy: bool) -> ClientFacts:
+        """Return what the client was able to do since the last reset."""
+        wall = time.perf_counter() - self.started
+        share = (_cpu() - self.cpu) / wall if wall > 0 else 0.0
+        ordered = sorted(self.lags)
+        p99 = percentile(ordered, 99) if ordered else None
+        reasons = []
+        if share > CPU_LIMIT:
+            reasons.append(f"the client used {share:.0%} of a core")
+        if p99 is not None and p99 > LAG_LIMIT_MS:
+            reasons.append(f"the client's loop woke {p99:.0f} ms late (p99)")
+        return ClientFacts(
+            loop=loop,
+            cpu_share=round(share, 4),
+            lag_p99_ms=None if p99 is None else round(p99, 3),
+            lag_max_ms=round(ordered[-1], 3) if ordered else None,
+            limited=bool(reasons),
+            limited_reason="; ".join(reasons),
+            load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+            proxy=proxy,
+        )
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class Watch:
+    """Samples of the server at a fixed pace while a load runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        gpus: Gpus,
+        state: Callable[[], tuple[int, int]],
+        *,
+        interval: float = 1.0,
+        metrics: bool = True,
+    ) -> None:
+        self._client = client
+        self._gpus = gpus
+        self._state = state
+        self._interval = interval
+        self._metrics = metrics
+        self.samples: list[Sample] = []
+
+    async def look(self) -> Sample:
+        """Take one sample now."""
+        metrics = await scrape(self._client) if self._metrics else None
+        streams, tokens = self._state()
+        sample = Sample(time.perf_counter(), metrics, streams, tokens, self._gpus.read())
+        self.samples.append(sample)
+        return sample
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            due = time.perf_counter() + self._interval
+            await self.look()
+            await asyncio.sleep(max(0.05, due - time.perf_counter()))
+
+    def between(self, start: float, end: float) -> list[Sample]:
+        """Return the samples of a stretch."""
+        return [sample for sample in self.samples if start <= sample.at <= end]
+
+    def around(self, start: float, end: float) -> tuple[Metrics, Metrics] | None:
+        """Return the metrics nearest to the ends of a stretch, for differences of counters."""
+        offered = [sample for sample in self.samples if sample.metrics is not None]
+        if len(offered) < 2:
+            return None
+        first = min(offered, key=lambda sample: abs(sample.at - start))
+        last = min(offered, key=lambda sample: abs(sample.at - end))
+        if first.at >= last.at or first.metrics is None or last.metrics is None:
+            return None
+        return first.metrics, last.metrics
+
+    def around_with_tokens(self, start: float, end: float) -> float | None:
+        """Return server-counted tokens per client-counted unit over a stretch."""
+        offered = [s for s in self.samples if s.metrics and s.metrics.get("generation_tokens")]
+        if len(offered) < 2:
+            return None
+        first = min(offered, key=lambda sample: abs(sample.at - start))
+        last = min(offered, key=lambda sample: abs(sample.at - end))
+        if first.metrics is None or last.metrics is None or last.tokens <= first.tokens:
+            return None
+        grown = last.metrics.since(first.metrics, "generation_tokens")
+        return grown / (last.tokens - first.tokens) if grown else None
+
+    def timeline(self, origin: float) -> tuple[TimelinePoint, ...]:
+        """Return the samples in the form of the document."""
+        points = []
+        before: Metrics | None = None
+        for sample in self.samples:
+            metrics = sample.metrics
+            length = metrics.acceptance_length(before) if metrics and before else None
+            points.append(
+                TimelinePoint(
+                    t_s=round(sample.at - origin, 3),
+                    streams=sample.streams,
+                    tokens=sample.tokens,
+                    running=metrics.get("running") if metrics else None,
+                    waiting=metrics.get("waiting") if metrics else None,
+                    kv_usage=metrics.get("kv_usage") if metrics else None,
+                    preemptions=metrics.get("preemptions") if metrics else None,
+                    acceptance_length=length,
+                    gpu=sample.gpu,
+                )
+            )
+            before = metrics or before
+        return tuple(points)
