@@ -35,9 +35,33 @@ from qwendeploy.documents.plan import (
     Setting,
     TraceEntry,
 )
-from qwendeploy.documents.run import Cause, Gate, Outcome, Verdict
+from qwendeploy.documents.run import (
+    Cause,
+    ClientFacts,
+    Distribution,
+    Fill,
+    FillCheck,
+    Gate,
+    Level,
+    Outcome,
+    RequestCounts,
+    RunDocument,
+    RunStatus,
+    ServerFacts,
+    Step,
+    TimelinePoint,
+    Verdict,
+    VerifyReport,
+    Window,
+)
 
-SCHEMAS: dict[str, type[Model]] = {"machine": MachineDocument, "plan": Plan, "workload": Workload}
+SCHEMAS: dict[str, type[Model]] = {
+    "machine": MachineDocument,
+    "plan": Plan,
+    "run": RunDocument,
+    "verify": VerifyReport,
+    "workload": Workload,
+}
 """Documents whose JSON Schema ``qwendeploy schema NAME`` prints."""
 
 __all__ = [
@@ -47,12 +71,17 @@ __all__ = [
     "Alternative",
     "Cause",
     "Cell",
+    "ClientFacts",
     "Content",
+    "Distribution",
     "Document",
+    "Fill",
+    "FillCheck",
     "Gate",
     "Gpu",
     "GpuLink",
     "KvDtype",
+    "Level",
     "Links",
     "Machine",
     "MachineDocument",
@@ -67,11 +96,19 @@ __all__ = [
     "PlanWarning",
     "Predictions",
     "Quality",
+    "RequestCounts",
+    "RunDocument",
+    "RunStatus",
+    "ServerFacts",
     "Setting",
     "SpecMethod",
+    "Step",
+    "TimelinePoint",
     "Tool",
     "TraceEntry",
     "Tri",
     "Verdict",
+    "VerifyReport",
+    "Window",
     "Workload",
 ]
