@@ -1,0 +1,70 @@
+"""Cold prefills: how long a prompt that is in no cache takes to its first token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from qwendeploy.tables.decode import Origin
+from qwendeploy.tables.reader import read_table
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """One cold prefill of a single request, or a prefill rate that a source prints.
+
+    ``ttft_ms`` runs from sending to the first token; ``prefill_tps`` are prompt tokens/s as the
+    source prints them. At least one of the two is given.
+    """
+
+    row_id: str
+    status: Literal["ok", "corrected", "excluded"]
+    reason: str | None
+    evidence: str | None
+    source: str
+    origin: Origin
+    experiment: str | None
+    image: str | None
+    engine: str
+    engine_version: str | None
+    gpu: str
+    gpu_count: int
+    tp: int | None
+    checkpoint: str | None
+    quant: str
+    kv_cache_dtype: str | None
+    spec_method: str | None
+    spec_tokens: int | None
+    gpu_memory_utilization: float | None
+    max_num_batched_tokens: int | None
+    host_tuning: str | None
+    prompt_tokens: int
+    ttft_ms: float | None
+    prefill_tps: float | None
+    n: int
+    method: str
+    note: str | None
+
+    def __post_init__(self) -> None:
+        rates = [rate for rate in (self.ttft_ms, self.prefill_tps) if rate is not None]
+        if not rates or min(rates) <= 0:
+            raise ValueError("needs ttft_ms or prefill_tps, each above 0")
+        if self.prompt_tokens < 1 or self.n < 1:
+            raise ValueError("prompt_tokens and n are at least 1")
+        if self.status == "excluded" and not self.reason:
+            raise ValueError("status excluded needs a reason")
+
+    @property
+    def seconds(self) -> float:
+        """Return the time to the first token, s; from the rate where only that is printed."""
+        if self.ttft_ms is not None:
+            return self.ttft_ms / 1000
+        assert self.prefill_tps is not None
+        return self.prompt_tokens / self.prefill_tps
+
+
+@cache
+def prefill_rows() -> tuple[PrefillRow, ...]:
+    """Return every cold prefill, also excluded ones. Raises as ``reader.read_csv``."""
+    return read_table("prefill", PrefillRow)
