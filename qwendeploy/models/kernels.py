@@ -1,0 +1,140 @@
+"""Facts about matrix kernels and sizes that decide speed more than the hardware does.
+
+Which kernel a quantised checkpoint runs depends on the compute capability: 8-bit floating point
+needs 8.9 (Ada) or newer, 4-bit floating point a Blackwell card (10.0 or 12.x); where the card lacks
+the format vLLM keeps the weights packed and multiplies in 16 bits (Marlin), so only the bytes
+shrink. On Hopper without DeepGEMM the block-FP8 kernel costs a small batch what BF16 costs (own
+H200 measurement 2026, vLLM 0.20.1: FP8 without drafting no faster than BF16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FP8_CAPABILITY = 8.9
+FP4_CAPABILITY = 10.0
+CUTLASS_BYTES = 1.9
+"""Bytes that FP8 without DeepGEMM costs on Hopper at small batch, over what it reads."""
+MARLIN_4BIT = frozenset({"int4-autoround", "gptq-int4", "awq-4bit", "awq-6bit", "mxfp4"})
+
+READ_BYTES: dict[str, float] = {
+    "bf16": 51.2e9,
+    "fp8": 27.0e9,
+    "int8-w8a8": 27.0e9,
+    "gptq-int8": 27.5e9,
+    "int4-autoround": 15.1e9,
+    "gptq-int4": 15.1e9,
+    "awq-4bit": 15.1e9,
+    "awq-6bit": 21.0e9,
+    "nvfp4": 19.0e9,
+    "mxfp4": 15.0e9,
+}
+"""Bytes a step reads: the checkpoint less embedding, vision and MTP.
+
+Parameter counts of the published configuration (24.35 B text, 1.27 B head) by quant; NVFP4 differs
+by publisher (15 to 27 GB), the middle is used unless the checkpoint's own size is given.
+"""
+GGUF_BITS: dict[str, float] = {
+    "q8_0": 8.5,
+    "q6_k": 6.56,
+    "q5_k_xl": 5.9,
+    "q5_k_m": 5.7,
+    "q5_k_s": 5.5,
+    "q4_k_xl": 5.0,
+    "q4_k_m": 4.85,
+    "iq4_ks": 4.25,
+    "q3_k_m": 3.9,
+}
+"""Mean bits a weight of llama.cpp's formats (its quantisation tables)."""
+STATE_LAYERS = 48
+UNREAD_BYTES = 3.46e9
+"""Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
+
+
+GENERATIONS: tuple[tuple[float, float, str], ...] = (
+    (7.0, 7.3, "volta"),
+    (7.5, 7.9, "turing"),
+    (8.0, 8.05, "ampere-datacenter"),
+    (8.6, 8.8, "ampere"),
+    (8.9, 8.95, "ada"),
+    (9.0, 9.9, "hopper"),
+    (10.0, 11.0, "blackwell-datacenter"),
+    (12.0, 12.05, "blackwell"),
+    (12.1, 12.9, "blackwell-unified"),
+)
+"""Lowest and highest compute capability of each generation of sister cards."""
+
+
+def generation(compute_capability: float | None) -> str | None:
+    """Return the generation of an NVIDIA card, ``None`` for other vendors and unknown values."""
+    if compute_capability is None:
+        return None
+    for low, high, name in GENERATIONS:
+        if low <= compute_capability <= high:
+            return name
+    return f"sm{round(compute_capability * 10)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A matrix kernel: its name, the rate that bounds it, and bytes it costs over those it reads.
+
+    ``native`` is False where the card lacks the format and only the bytes shrink.
+    """
+
+    name: str
+    tflops: float
+    byte_factor: float = 1.0
+    native: bool = True
+
+
+def kernel_for(
+    quant: str,
+    compute_capability: float | None,
+    bf16_tflops: float,
+    fp8_tflops: float | None,
+    fp4_tflops: float | None,
+    *,
+    engine: str = "vllm",
+    deep_gemm: bool = True,
+) -> Kernel:
+    """Return the kernel that runs ``quant`` on a card with these matrix rates (dense TFLOP/s)."""
+    capability = compute_capability or 0.0
+    if engine.endswith("llama.cpp") or quant.startswith("gguf") or quant in GGUF_BITS:
+        return Kernel("gguf", bf16_tflops, native=False)
+    if quant == "bf16":
+        return Kernel("bf16", bf16_tflops)
+    if quant == "fp8" and fp8_tflops and capability >= FP8_CAPABILITY:
+        hopper = 9.0 <= capability < 10.0
+        if hopper and not deep_gemm:
+            return Kernel("fp8-cutlass", fp8_tflops, CUTLASS_BYTES)
+        return Kernel("fp8", fp8_tflops)
+    if quant == "nvfp4" and fp4_tflops and capability >= FP4_CAPABILITY:
+        return Kernel("fp4", fp4_tflops)
+    if quant == "int8-w8a8" and capability < FP4_CAPABILITY:
+        return Kernel("int8", 2 * bf16_tflops)
+    return Kernel("marlin", bf16_tflops, native=False)
+
+
+def weights_read(quant: str, checkpoint_bytes: float | None = None) -> float:
+    """Return the bytes that one decode step reads over all ranks.
+
+    From the checkpoint's size on disk if it is given, else by quant; an unknown quant is read as
+    16-bit, the slowest it can be.
+    """
+    if checkpoint_bytes is not None:
+        drafter = 0.43e9 if quant == "fp8" else 0.85e9
+        return max(checkpoint_bytes - UNREAD_BYTES - drafter, 8e9)
+    bits = GGUF_BITS.get(quant.removeprefix("gguf-"))
+    if bits is not None:
+        return 25.62e9 * bits / 8
+    return READ_BYTES.get(quant, READ_BYTES["bf16"])
+
+
+def state_bytes(drafted: int, element: int = 4) -> float:
+    """Return the Gated DeltaNet state of one sequence over all layers and ranks, in bytes.
+
+    Per layer a convolution window of ``3 + K`` positions over 10,240 channels in 16 bits and 48
+    heads of 128 x 128 in ``element`` bytes.
+    """
+    return STATE_LAYERS * ((3 + drafted) * 10240 * 2 + 48 * 128 * 128 * element)

@@ -1,0 +1,142 @@
+"""Decode speed on machines and options nobody measured.
+
+``TransferFit`` holds the step model's parameters as fitted to every usable row (``step``,
+``transfer_fit``) with their joint spread, and predicts aggregate rates: the more a prediction rests
+on effects that no row has fixed, the wider its band. The figure is ``transferred`` if the GPU or a
+sister of its generation has rows and ``estimated`` otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from qwendeploy.figures import Kind
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.step import EFFECTS, PRIORS, Array, Features, Link, StepModel, noise
+
+__all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "TransferFit"]
+
+Z = 1.645
+"""Two-sided 90 % of a normal distribution."""
+BASIS = {
+    "layout": "step physics fitted to rows of this GPU and layout",
+    "gpu": "step physics fitted to rows of this GPU in another layout",
+    "architecture": "step physics fitted to sister GPUs of this generation",
+    "none": "step physics alone; no row of this GPU or a sister",
+}
+TIERS = ("layout", "gpu", "architecture", "none")
+"""How near the evidence is: rows of this GPU in this layout, of this GPU, of its architecture."""
+
+
+@dataclass(frozen=True)
+class TransferFit:
+    """Fitted parameters with their joint spread; predicts aggregate decode rates.
+
+    ``scale`` is, by tier of evidence, the factor that made leave-one-out bands cover what they
+    claim; ``measured`` counts rows by ``gpu:``, ``architecture:`` and ``gpu:NAME:tpN``.
+    """
+
+    names: tuple[str, ...]
+    theta: Array
+    covariance: Array
+    scale: Mapping[str, float]
+    measured: Mapping[str, int]
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> TransferFit:
+        """Return the fit that ``to_mapping`` wrote."""
+        names = tuple(data["parameters"])
+        packed = np.asarray([float(x) for x in data["covariance"].split()])
+        covariance = np.zeros((len(names), len(names)))
+        covariance[np.tril_indices(len(names))] = packed
+        covariance += np.tril(covariance, -1).T
+        return cls(
+            names=names,
+            theta=np.asarray([math.log(v) for v in data["parameters"].values()]),
+            covariance=covariance,
+            scale=data["scale"],
+            measured=data["measured"],
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain numbers: parameters as medians, the covariance's lower triangle packed."""
+        lower = self.covariance[np.tril_indices(len(self.names))]
+        return {
+            "parameters": {
+                name: float(f"{math.exp(value):.6g}")
+                for name, value in zip(self.names, self.theta, strict=True)
+            },
+            "covariance": " ".join(f"{value:.4g}" for value in lower),
+            "scale": dict(self.scale),
+            "measured": dict(sorted(self.measured.items())),
+        }
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def tier(self, point: Features) -> str:
+        """Return the nearest evidence for this point, one of ``TIERS``."""
+        found = point.effects()
+        gpu = found.get("gpu")
+        if gpu and f"{gpu}:tp{point.tp}" in self.measured:
+            return "layout"
+        if gpu and gpu in self.measured:
+            return "gpu"
+        return "architecture" if found["architecture"] in self.measured else "none"
+
+    def predict(self, point: Features) -> Estimate:
+        """Return aggregate output tokens/s with a band at the level of ``figures.LEVEL``."""
+        return self.predict_many([point])[0]
+
+    def predict_many(self, points: Sequence[Features]) -> list[Estimate]:
+        """Return one estimate a point; the cost of many is little above that of one."""
+        logs, deviations = self.log_spread(points)
+        results: list[Estimate] = []
+        for point, log_rate, deviation in zip(points, logs, deviations, strict=True):
+            tier = self.tier(point)
+            reach = math.exp(Z * float(deviation) * self.scale.get(tier, 1.0))
+            value = math.exp(float(log_rate))
+            found = point.effects()
+            near = found.get("gpu", "") if tier in ("layout", "gpu") else found["architecture"]
+            results.append(
+                Estimate(
+                    value,
+                    value / reach,
+                    value * reach,
+                    Kind.ESTIMATED if tier == "none" else Kind.TRANSFERRED,
+                    n=self.measured.get(near, 0),
+                    basis=BASIS[tier],
+                )
+            )
+        return results
+
+    def log_spread(self, points: Sequence[Features]) -> tuple[Array, Array]:
+        """Return predicted log rates and their standard deviations, unscaled, a new rig each."""
+        model = StepModel(points, self.names)
+        size = len(self.names)
+        stack = np.vstack([self.theta, self.theta + 1e-4 * np.eye(size)])
+        rates = model.log_rate(stack)
+        slope = (rates[1:] - rates[0]) / 1e-4
+        variance = np.einsum("in,ij,jn->n", slope, self.covariance, slope)
+        unknown = [
+            sum(
+                EFFECTS[kind] ** 2
+                for kind, name in point.effects().items()
+                if name not in self._known and kind not in ("share", "rig")
+            )
+            for point in points
+        ]
+        rigs = np.asarray([point.rig_spread**2 + noise(point.concurrency) ** 2 for point in points])
+        return rates[0], np.asarray(np.sqrt(variance + np.asarray(unknown) + rigs))
+
+    def step_terms(self, point: Features) -> dict[str, float]:
+        """Return the parts of one step in ms, for ``explain``."""
+        terms = StepModel([point], self.names).terms(self.theta[None])
+        return {name: float(part[0, 0]) for name, part in terms.items()}

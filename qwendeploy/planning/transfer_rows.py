@@ -1,0 +1,236 @@
+"""From measured rows and catalogue cards to the step model's plain numbers.
+
+A row is fitted and judged if it says what the physics needs: a known GPU kind (no unlike cards),
+tp, a quant with a known kernel, draft method and length, and concurrency; a context that is not
+stated is taken as a short prompt, and such a row is fitted but not *complete*: the published errors
+are of complete rows. Rows whose cause of slowness is outside the physics are set aside with a
+reason (``set_aside``), and the accuracy report counts them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from qwendeploy.models.kernels import GGUF_BITS, READ_BYTES
+from qwendeploy.models.speculation import ALIASES, curve_for
+from qwendeploy.models.transfer import Features, Link, TransferFit
+from qwendeploy.models.transfer_fit import Observation
+from qwendeploy.tables.decode import DecodeRow
+from qwendeploy.tables.gpus import GpuModel, gpus
+from qwendeploy.tables.transfer import transfer_coefficients
+
+SHORT_PROMPT = 600
+"""Context of a row that states none: a short prompt and half of a typical answer."""
+SHORT_ANSWER = 256
+"""Streams that generate no more than this mostly ramp up and down."""
+CONTENT = {
+    "prose": "prose",
+    "chat": "prose",
+    "code": "code",
+    "agent": "agent",
+    "extraction": "agent",
+    "math": "agent",
+    "random": "mixed",
+}
+KV_DTYPE = {
+    "bf16": "bf16",
+    "fp16": "bf16",
+    "f16": "bf16",
+    "auto": "bf16",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "q8_0": "fp8",
+}
+UNCAPTURED = ("enforce-eager", "cudagraph_mode=NONE")
+DEEP = 4096
+"""From this context on the KV format and the attention kernel decide, not the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """A row with its features; ``complete`` if it states all that the published errors ask for."""
+
+    row: DecodeRow
+    observation: Observation
+    complete: bool
+
+
+def card_features(card: GpuModel) -> dict[str, object] | None:
+    """Return a card's part of the features, ``None`` if bandwidth or matrix rate is unknown."""
+    rate = card.bf16_tflops or card.fp16_tflops
+    if card.bandwidth_gbps is None or rate is None:
+        return None
+    capability = card.compute_capability
+    nvidia = card.vendor == "NVIDIA"
+    return {
+        "gpu": card.name,
+        "vendor": card.vendor.lower(),
+        "architecture": card.architecture,
+        "bandwidth_gbps": card.bandwidth_gbps,
+        "bf16_tflops": rate,
+        "fp8_tflops": card.fp8_tflops,
+        "fp4_tflops": card.fp4_tflops,
+        "compute_capability": float(capability) if capability and nvidia else None,
+    }
+
+
+def link_of(card: GpuModel, tp: int, interconnect: str | None, p2p: bool | None = None) -> Link:
+    """Return the kind of link between the cards of one option.
+
+    ``p2p`` ``None`` means not stated: the stock driver of the card decides.
+    """
+    if interconnect == "nvlink" or (interconnect is None and card.nvlink == "board"):
+        return "nvlink"
+    if card.unified:
+        return "network"
+    if p2p is None:
+        p2p = card.p2p == "yes"
+    p2p = p2p and tp <= 2  # vLLM's own all-reduce declines more than two cards on PCIe
+    return "pcie-p2p" if p2p else "pcie"
+
+
+def image_family(engine: str, fork: str | None, version: str | None) -> str:
+    """Return whose host code runs the step: the fork, upstream vLLM by age, or another engine.
+
+    Upstream overlaps scheduling with drafting from 0.22 on, which shortens the host's part.
+    """
+    if engine != "vllm":
+        return "llama.cpp" if engine.endswith("llama.cpp") else engine
+    if fork == "repne":
+        return "fork"
+    return "upstream-0.22" if _release(version) >= (0, 22) else "upstream"
+
+
+def _release(version: str | None) -> tuple[int, int]:
+    """Return major and minor of a version text, (0, 0) if it states none."""
+    found = re.search(r"(\d+)\.(\d+)", version or "")
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _p2p(note: str) -> bool | None:
+    if any(text in note for text in ("atched P2P", "P2P verified", "kernel-module P2P")):
+        return True
+    return False if any(text in note for text in ("P2P off", "no P2P", "P2P disabled")) else None
+
+
+def decode_rate(row: DecodeRow) -> float | None:
+    """Return the rate while decoding, ``None`` if the row measures a run with its prefills."""
+    if row.concurrency == 1:
+        if row.per_user_tps is not None:
+            return row.per_user_tps
+        if row.itl_ms and row.origin == "community" and row.engine != "llama.cpp":
+            return 1000 / row.itl_ms
+    if row.concurrency == 1 or row.rate_basis == "steady" or row.origin != "community":
+        with_prefill = row.rate_basis == "wall" and (row.context or 0) > SHORT_PROMPT
+        return None if with_prefill else row.aggregate_tps
+    answer = row.output_tokens or 2 * SHORT_PROMPT
+    long_prompt = (row.context or 0) > SHORT_PROMPT or answer < 2 * (row.context or 0)
+    return None if long_prompt or answer <= SHORT_ANSWER else row.aggregate_tps
+
+
+def set_aside(row: DecodeRow) -> str | None:
+    """Return why a usable row is outside the step physics, ``None`` if it is inside."""
+    note = row.note or ""
+    method = row.spec_method or ""
+    if "mixed" in row.gpu or " + " in row.gpu:
+        return "unlike cards"
+    if row.quant == "nvfp4" and (row.fork == "repne" or (row.engine_version or "") < "0.20"):
+        return "NVFP4 on an image whose kernels are known to be broken"
+    if method == "dflash" and (row.spec_tokens or 0) > 15:
+        return "more draft tokens than the drafter's block of 16 holds"
+    if method == "dflash" and _release(row.engine_version) == (0, 20) and row.fork is None:
+        return "DFlash on upstream 0.20, which collapses past 32k"
+    deep = (row.context or 0) >= DEEP
+    if deep and row.kv_cache_dtype and row.kv_cache_dtype not in KV_DTYPE:
+        return "a KV format whose attention kernel collapses with depth"
+    if "agent shape" in note or (row.context is not None and "prompt / 256 out" in note):
+        return "rate of a run with its prefills"
+    return None
+
+
+def transfer_row(row: DecodeRow) -> TransferRow | None:
+    """Return the row with its features, ``None`` if it does not say what the physics needs."""
+    synthetic = row.status == "synthetic" and row.origin == "h200"
+    if not (row.usable or synthetic) or set_aside(row):
+        return None
+    card = gpus().find(row.gpu)
+    base = card_features(card) if card else None
+    rate = decode_rate(row)
+    method = row.spec_method
+    if card is None or base is None or rate is None or method is None:
+        return None
+    if row.tp is None or row.concurrency is None or row.gpu_count not in (row.tp, 1):
+        return None
+    if row.quant not in READ_BYTES and row.quant not in GGUF_BITS:
+        return None
+    tokens = 0 if method == "none" else row.spec_tokens
+    if tokens is None or (tokens and curve_for(method) is None):
+        return None
+    if row.engine == "sglang" and tokens:
+        tokens -= 1  # its draft tokens count the target's own
+    accept = row.accept_rate if tokens and row.origin != "study" else None
+    length = None if accept is None else 1 + tokens * accept
+    note = row.note or ""
+    link = link_of(card, row.tp, row.interconnect, True if row.origin == "study" else _p2p(note))
+    rig = "|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link)))
+    content = CONTENT.get(row.content or "", "mixed")
+    features = Features(
+        **base,  # type: ignore[arg-type]
+        quant=row.quant,
+        engine=row.engine,
+        image_family=image_family(row.engine, row.fork, row.engine_version),
+        tp=row.tp,
+        link=link,
+        kv_cache_dtype=KV_DTYPE.get(row.kv_cache_dtype or "bf16", "fp8"),
+        spec_method=ALIASES.get(method, method),
+        spec_tokens=tokens,
+        acceptance_length=length,
+        acceptance_known=length is not None,
+        content={"study": "study", "h200": "synthetic"}.get(row.origin, content),
+        concurrency=row.running or row.concurrency,
+        context=float(SHORT_PROMPT if row.context is None else row.context),
+        contexts=row.contexts or ("shared" if row.origin == "study" else "separate"),
+        capture_size=0 if any(text in note for text in UNCAPTURED) else row.capture_size,
+        deep_gemm=row.origin != "h200",
+        rig=rig,
+    )
+    stated = (row.engine_version, row.context)
+    return TransferRow(row, Observation(features, rate, row.row_id), None not in stated)
+
+
+def transfer_rows(rows: Iterable[DecodeRow]) -> tuple[TransferRow, ...]:
+    """Return the rows that are fitted, repetitions of one cell averaged into one."""
+    cells: dict[tuple[object, ...], list[TransferRow]] = {}
+    for row in rows:
+        found = transfer_row(row)
+        if found is not None:
+            key = (
+                found.observation.features,
+                row.origin,
+                row.content,
+                row.source.split(" ")[0],
+                row.experiment,
+                row.config,
+                row.row_id if row.origin == "community" else "",
+            )
+            cells.setdefault(key, []).append(found)
+    return tuple(_mean(group) for group in cells.values())
+
+
+def _mean(group: list[TransferRow]) -> TransferRow:
+    first = group[0]
+    weight = sum(item.row.n for item in group)
+    rate = sum(item.observation.rate * item.row.n for item in group) / weight
+    kept = Observation(first.observation.features, rate, first.observation.label)
+    return TransferRow(first.row, kept, first.complete)
+
+
+@cache
+def transfer_fit() -> TransferFit:
+    """Return the fit shipped in the tables."""
+    data: Mapping[str, object] = transfer_coefficients()
+    return TransferFit.from_mapping(data)
