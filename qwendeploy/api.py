@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from qwendeploy.rendering.writer import Written
+    from qwendeploy.tables.checks import CheckReport
+    from qwendeploy.tables.view import TableSummary, TableView
 
 
 def generate(
@@ -57,3 +61,34 @@ def start_command(kind: str, directory: Path, name: str) -> str:
     from qwendeploy.rendering import generating
 
     return generating.start_command(kind, directory, name)
+
+
+def data_list() -> tuple[TableSummary, ...]:
+    """Return one summary per shipped table."""
+    from qwendeploy.tables import view
+
+    return view.summaries()
+
+
+def data_show(
+    table: str, *, where: Iterable[str] = (), columns: Sequence[str] = (), limit: int | None = None
+) -> TableView:
+    """Return the rows of a table that meet every condition ``column=value`` (or ``>=`` …).
+
+    Raises:
+        UserError: an unknown table, column or operator.
+    """
+    from qwendeploy.tables import view
+
+    return view.view(table, where=where, columns=columns, limit=limit)
+
+
+def data_check(directory: Path | None = None) -> CheckReport:
+    """Return every problem of the tables in a directory, by default the shipped ones.
+
+    Raises:
+        UserError: the directory is missing or holds no table.
+    """
+    from qwendeploy.tables import checks
+
+    return checks.check_tables(directory)

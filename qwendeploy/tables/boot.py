@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class BootRow:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or (self.seconds_max or self.seconds) < self.seconds:
-            raise ValueError("seconds is above 0 and not above seconds_max")
+            raise CellError("seconds", "seconds is above 0 and not above seconds_max")
 
 
 @cache

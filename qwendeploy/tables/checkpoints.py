@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class CheckpointRow:
     def __post_init__(self) -> None:
         known = [size for size in (self.gib_on_disk, self.gib_loaded) if size is not None]
         if bool(known) == (self.kind == "unknown"):
-            raise ValueError(f"kind {self.kind} does not fit the sizes given")
+            raise CellError("kind", f"kind {self.kind} does not fit the sizes given")
         if any(size <= 0 for size in known):
-            raise ValueError("a size is above 0")
+            raise CellError("gib_on_disk", "a size is above 0")
 
 
 @cache

@@ -12,11 +12,12 @@ with synthetic acceptance, so it measures step time rather than a model's accept
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 Status = Literal["ok", "corrected", "excluded", "validation", "capacity-limited", "synthetic"]
 Origin = Literal["study", "community", "h200", "import"]
@@ -24,6 +25,11 @@ Contexts = Literal["shared", "separate"]
 RateBasis = Literal["steady", "wall"]
 USABLE: tuple[Status, ...] = ("ok", "corrected")
 """The states in which a row's rate is a steady decode rate of the stated cell."""
+_ABOVE_ZERO = (
+    *("aggregate_tps", "per_user_tps", "ttft_ms", "ttft_p99_ms", "itl_ms"),
+    *("gpu_count", "tp", "concurrency", "n", "max_model_len", "max_num_seqs"),
+)
+_FRACTIONS = ("accept_rate", "kv_usage", "gpu_memory_utilization")
 TABLES = ("decode_study", "decode_community", "decode_h200")
 
 
@@ -91,18 +97,23 @@ class DecodeRow:
     note: str | None
 
     def __post_init__(self) -> None:
-        if self.status in USABLE and self.aggregate_tps is None and self.per_user_tps is None:
-            raise ValueError(f"a row of status {self.status} needs a rate")
-        if self.status not in USABLE and not self.reason:
-            raise ValueError(f"status {self.status} needs a reason")
-        for name in ("aggregate_tps", "per_user_tps"):
-            rate = getattr(self, name)
-            if rate is not None and (rate < 0 or (rate == 0 and self.status in USABLE)):
-                raise ValueError(f"{name} {rate} is not a positive rate")
-        for name in ("gpu_count", "tp", "concurrency", "n"):
-            count = getattr(self, name)
-            if count is not None and count < 1:
-                raise ValueError(f"{name} {count} is below 1")
+        if self.status in USABLE:
+            if self.aggregate_tps is None and self.per_user_tps is None:
+                raise CellError("aggregate_tps", f"a row of status {self.status} needs a rate")
+        elif not self.reason:
+            raise CellError("reason", f"status {self.status} needs a reason")
+        for name in _ABOVE_ZERO:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise CellError(name, f"{value} is not above 0")
+        for name in _FRACTIONS:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise CellError(name, f"{value} is not a fraction of 0 to 1")
+        if self.context is not None and self.context < 0:
+            raise CellError("context", f"{self.context} is below 0")
+        if (self.running or 0) > (self.concurrency or math.inf):
+            raise CellError("running", f"{self.running} is above the concurrency")
 
     @property
     def usable(self) -> bool:

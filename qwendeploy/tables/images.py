@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class ImageRow:
     """One image reference as one would pull it.
 
     ``min_driver`` is the lowest NVIDIA driver branch that the image's CUDA runs on,
-    ``seen_driver`` one it was seen to run on; ``compute_capabilities`` are separated by spaces; ``fork`` names the
-    publisher if it is not the engine's project; ``moves`` says that the tag is reassigned;
-    ``digest`` is the short digest a source prints, not enough to pull by.
+    ``seen_driver`` one it was seen to run on; ``compute_capabilities`` are separated by spaces;
+    ``fork`` names the publisher if it is not the engine's project; ``moves`` says that the tag is
+    reassigned; ``digest`` is the short digest a source prints, not enough to pull by.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ImageRow:
 
     def __post_init__(self) -> None:
         if self.verdict != "ok" and not self.reason:
-            raise ValueError(f"verdict {self.verdict} needs a reason")
+            raise CellError("reason", f"verdict {self.verdict} needs a reason")
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.decode import Origin
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class PoolRow:
 
     def __post_init__(self) -> None:
         if (self.num_blocks is None) != (self.blocks_basis is None):
-            raise ValueError("num_blocks and blocks_basis belong together")
+            raise CellError("blocks_basis", "num_blocks and blocks_basis belong together")
         if self.status != "ok" and not self.reason:
-            raise ValueError(f"status {self.status} needs a reason")
+            raise CellError("reason", f"status {self.status} needs a reason")
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
-            raise ValueError(f"gpu_memory_utilization {share} is not in (0, 1]")
+            raise CellError("gpu_memory_utilization", f"{share} is not in (0, 1]")
 
 
 @dataclass(frozen=True, slots=True)

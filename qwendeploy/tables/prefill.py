@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.decode import Origin
-from qwendeploy.tables.reader import read_table
+from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class PrefillRow:
     def __post_init__(self) -> None:
         rates = [rate for rate in (self.ttft_ms, self.prefill_tps) if rate is not None]
         if not rates or min(rates) <= 0:
-            raise ValueError("needs ttft_ms or prefill_tps, each above 0")
+            raise CellError("ttft_ms", "needs ttft_ms or prefill_tps, each above 0")
         if self.prompt_tokens < 1 or self.n < 1:
-            raise ValueError("prompt_tokens and n are at least 1")
+            raise CellError("prompt_tokens", "prompt_tokens and n are at least 1")
         if self.status == "excluded" and not self.reason:
-            raise ValueError("status excluded needs a reason")
+            raise CellError("reason", "status excluded needs a reason")
 
     @property
     def seconds(self) -> float:

@@ -24,6 +24,14 @@ from qwendeploy.resources import data_dir
 T = TypeVar("T")
 
 
+class CellError(ValueError):
+    """A row type's refusal of one of its values; names the column."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(problem)
+        self.column = column
+
+
 def _plain(text: str) -> str:
     """Return a number's text unless Python alone would read it (``1_000``, `` 7``, full-width)."""
     if not text.isascii() or "_" in text or text != text.strip():
@@ -96,6 +104,25 @@ def read_csv(path: Path, row_type: type[T]) -> tuple[T, ...]:
 
 def read_csv_lines(path: Path, row_type: type[T]) -> tuple[tuple[int, T], ...]:
     """Return ``(line, row)`` for every row; line 1 is the header. Raises as ``read_csv``."""
+    return tuple(_read(path, row_type, None))
+
+
+def read_csv_problems(
+    path: Path, row_type: type[T]
+) -> tuple[tuple[tuple[int, T], ...], tuple[DataError, ...]]:
+    """Return the good rows with their lines and every problem that ``read_csv`` would raise.
+
+    For reports only: whoever uses a table takes it whole from ``read_csv`` or not at all.
+    """
+    problems: list[DataError] = []
+    try:
+        rows = _read(path, row_type, problems)
+    except DataError as problem:
+        return (), (*problems, problem)
+    return tuple(rows), tuple(problems)
+
+
+def _read(path: Path, row_type: type[T], problems: list[DataError] | None) -> list[tuple[int, T]]:
     columns = _converters(cast(Any, row_type))
     rows: list[tuple[int, T]] = []
     try:
@@ -105,13 +132,37 @@ def read_csv_lines(path: Path, row_type: type[T]) -> tuple[tuple[int, T], ...]:
             _check_header(path, header, list(columns))
             assert header is not None
             convert = _RowConverter(path, row_type, [(name, *columns[name]) for name in header])
-            rows = [(reader.line_num, convert(reader.line_num, cells)) for cells in reader]
+            for cells in reader:
+                try:
+                    rows.append((reader.line_num, convert(reader.line_num, cells)))
+                except DataError as problem:
+                    if problems is None:
+                        raise
+                    problems.append(problem)
         _check_end(path, reader.line_num)
     except FileNotFoundError:
         raise DataError("no such table", file=str(path)) from None
-    except (UnicodeDecodeError, csv.Error, OSError) as problem:
-        raise DataError(f"cannot be read as UTF-8 CSV: {problem}", file=str(path)) from problem
-    return tuple(rows)
+    except UnicodeDecodeError as problem:
+        raise DataError(
+            f"is not UTF-8 (byte 0x{problem.object[problem.start]:02x})",
+            file=str(path),
+            line=_line_of_bad_byte(path),
+        ) from None
+    except csv.Error as problem:
+        raise DataError(f"is not CSV: {problem}", file=str(path), line=reader.line_num) from None
+    except OSError as problem:
+        raise DataError(f"cannot be read: {problem.strerror}", file=str(path)) from None
+    return rows
+
+
+def _line_of_bad_byte(path: Path) -> int:
+    """Return the first line that is not UTF-8."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            return number
+    return 1
 
 
 def _check_end(path: Path, line: int) -> None:
@@ -169,7 +220,8 @@ class _RowConverter:
         try:
             return self._row_type(**dict(zip(self._names, values, strict=True)))
         except ValueError as problem:
-            raise DataError(str(problem), file=str(self._path), line=line) from None
+            column = problem.column if isinstance(problem, CellError) else None
+            raise DataError(str(problem), file=str(self._path), line=line, key=column) from None
 
     def _convert(self, line: int, index: int, cell: str) -> Any:
         name, convert, _ = self._columns[index]

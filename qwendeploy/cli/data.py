@@ -1,0 +1,117 @@
+"""``qwendeploy data``: the tables.
+
+``accuracy``, ``import`` and ``export`` live in ``data_<name>.py`` beside this file and are loaded
+when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import click
+
+from qwendeploy import api
+from qwendeploy.errors import ExitCode
+
+LAZY = {
+    "accuracy": "Errors of the models on data they did not see.",
+    "import": "Turn a result file of a benchmark into rows of your own table.",
+    "export": "Write your own rows as a file to contribute.",
+}
+
+
+class DataGroup(click.Group):
+    """Group whose slower subcommands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *LAZY]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LAZY:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"qwendeploy.cli.data_{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(list({**own, **LAZY}.items()))
+
+
+@click.group("data", cls=DataGroup)
+def command() -> None:
+    """The tables: list, show, check, accuracy, import, export."""
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@command.command("list")
+@as_json
+def list_tables(as_json: bool) -> None:
+    """Every table with its rows, states and sources."""
+    summaries = api.data_list()
+    if as_json:
+        keys = ("name", "title", "rows", "statuses", "sources")
+        document = [{key: getattr(summary, key) for key in keys} for summary in summaries]
+        click.echo(json.dumps({"tables": document}, indent=2))
+    else:
+        from qwendeploy.reporting.data_text import list_text
+
+        click.echo(list_text(summaries))
+        click.echo("\nnext: qwendeploy data show decode_study --where status=capacity-limited")
+
+
+@command.command("show")
+@click.argument("table")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Condition; also != > >= < <=. Repeat it to combine.",
+)
+@click.option("--columns", metavar="A,B,...", help="Only these columns.")
+@click.option("--limit", type=click.IntRange(1), default=40, show_default=True, help="Most rows.")
+@as_json
+def show(
+    table: str, where: tuple[str, ...], columns: str | None, limit: int, as_json: bool
+) -> None:
+    """Rows of one table."""
+    chosen = [name.strip() for name in columns.split(",")] if columns else []
+    shown = api.data_show(table, where=where, columns=chosen, limit=limit)
+    if as_json:
+        document = {
+            "table": shown.table,
+            "total": shown.total,
+            "matched": shown.matched,
+            "rows": list(shown.rows),
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        from qwendeploy.reporting.data_text import view_text
+
+        click.echo(view_text(shown))
+
+
+@command.command("check")
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@as_json
+def check(directory: Path | None, as_json: bool) -> int:
+    """Whether the tables (or those in DIRECTORY) are whole, consistent and sourced."""
+    report = api.data_check(directory)
+    if as_json:
+        keys = {"file": "file", "line": "line", "column": "key", "problem": "what"}
+        problems = [
+            {name: getattr(problem, attribute) for name, attribute in keys.items()}
+            for problem in report.problems
+        ]
+        document = {"ok": not problems, "rows": dict(report.rows), "problems": problems}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        from qwendeploy.reporting.data_text import check_text
+
+        click.echo(check_text(report), err=bool(report.problems))
+    return ExitCode.USAGE if report.problems else ExitCode.DONE

@@ -1,0 +1,85 @@
+"""Text of the ``data`` verbs: lists and rows that fit a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qwendeploy.tables.checks import CheckReport
+from qwendeploy.tables.view import TableSummary, TableView
+
+_WIDEST = 48
+"""Characters of one cell in a table of rows; longer texts are cut, ``--json`` has them whole."""
+
+
+def list_text(summaries: Sequence[TableSummary]) -> str:
+    """Return one line per table: name, rows, status counts, sources, title."""
+    rows = [
+        (
+            summary.name,
+            str(summary.rows),
+            str(summary.sources or ""),
+            ", ".join(f"{count} {status}" for status, count in summary.statuses.items()),
+            summary.title,
+        )
+        for summary in summaries
+    ]
+    return _aligned(("table", "rows", "sources", "status", "holds"), rows)
+
+
+def check_text(report: CheckReport) -> str:
+    """Return the verdict on a folder of tables."""
+    total = sum(report.rows.values())
+    if not report.problems:
+        return f"{report.directory}: {len(report.rows)} tables, {total} rows: no problem found"
+    lines = [str(problem) for problem in report.problems]
+    count = len(report.problems)
+    lines.append(f"{report.directory}: {count} problem{'s' if count > 1 else ''}")
+    return "\n".join(lines)
+
+
+def view_text(shown: TableView) -> str:
+    """Return the rows: what they share once, then a table of what differs."""
+    if not shown.rows:
+        return f"{shown.table}: none of {shown.total} rows matches"
+    common, differing = _split(shown)
+    lines = [f"{shown.table}: {len(shown.rows)} of {shown.matched} matching rows ({shown.total})"]
+    lines += [f"  {column}: {_cell(value)}" for column, value in common.items()]
+    if differing:
+        rows = [tuple(_short(row[column]) for column in differing) for row in shown.rows]
+        lines += ["", _aligned(differing, rows)]
+    return "\n".join(lines)
+
+
+def _split(shown: TableView) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the stated columns on which all rows agree, and the columns on which they differ."""
+    common: dict[str, Any] = {}
+    differing: list[str] = []
+    for column in shown.columns:
+        values = {row[column] for row in shown.rows}
+        if len(values) > 1:
+            differing.append(column)
+        elif (value := shown.rows[0][column]) is not None:
+            common[column] = value
+    return common, tuple(differing)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def _short(value: Any) -> str:
+    text = _cell(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    )

@@ -1,0 +1,120 @@
+"""Which tables there are: name, row type, key, and the column that names the source.
+
+Row types are imported when a table is opened, so that listing a few names costs nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from qwendeploy.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One CSV table of ``benchdata``.
+
+    ``row`` is ``module:class`` under ``qwendeploy.tables``; ``key`` are the columns that no two
+    rows share; ``source`` is the column that starts with an id of ``sources.yaml``, if there is
+    one; ``evidence`` the column that lists ids of the table of findings.
+    """
+
+    name: str
+    title: str
+    row: str
+    key: tuple[str, ...]
+    source: str | None = None
+    evidence: str | None = None
+
+    @property
+    def row_type(self) -> type[Any]:
+        """Return the row dataclass."""
+        module, _, name = self.row.partition(":")
+        row_type: type[Any] = getattr(importlib.import_module(f"qwendeploy.tables.{module}"), name)
+        return row_type
+
+
+_ID = ("row_id",)
+_TABLES = (
+    Table(
+        "decode_study", "decode rates of the study", "decode:DecodeRow", _ID, "source", "evidence"
+    ),
+    Table(
+        "decode_community",
+        "decode rates other people published",
+        "decode:DecodeRow",
+        _ID,
+        "source",
+        "evidence",
+    ),
+    Table("decode_h200", "own decode rates on an H200", "decode:DecodeRow", _ID, "source"),
+    Table(
+        "published_rates",
+        "printed rates that are no cells",
+        "published:PublishedRate",
+        _ID,
+        "source",
+    ),
+    Table(
+        "published_wrong",
+        "printed values that are wrong",
+        "published:WrongValue",
+        _ID,
+        "place",
+        "finding",
+    ),
+    Table(
+        "findings", "contradictions in the sources", "published:Finding", ("finding",), "evidence"
+    ),
+    Table(
+        "experiments",
+        "server configurations of the study",
+        "published:Experiment",
+        ("experiment", "config"),
+        "source",
+    ),
+    Table("prefill", "cold prefills", "prefill:PrefillRow", _ID, "source", "evidence"),
+    Table("pools", "KV pools and how starts ended", "pools:PoolRow", _ID, "source", "evidence"),
+    Table("kv_use", "share of the KV pool in use", "pools:KvUseRow", _ID, "source"),
+    Table("quality", "task scores", "quality:ScoreRow", _ID, "source", "evidence"),
+    Table("kl", "divergence from the BF16 model", "quality:KlRow", _ID, "source"),
+    Table(
+        "quality_classes",
+        "quality class of each checkpoint",
+        "quality:ClassRow",
+        ("checkpoint", "quant", "kv_cache_dtype"),
+        "source",
+    ),
+    Table(
+        "checkpoints",
+        "sizes and contents of checkpoints",
+        "checkpoints:CheckpointRow",
+        ("name", "quant"),
+        "source",
+    ),
+    Table("images", "container images", "images:ImageRow", ("name",), "source"),
+    Table("boot", "start-up times", "boot:BootRow", _ID, "source"),
+    Table("gpus", "GPU catalogue", "gpus:GpuModel", ("name",)),
+    Table("engine_flags", "flags per engine version", "engine_flags:FlagRow", ()),
+    Table("engine_flags_fork", "flags seen on forks", "engine_flags:ForkRow", ()),
+    Table("memory_budget", "memory budgets of known starts", "memory_budget:BudgetRow", ()),
+    Table("memory_rest", "fitted rest of the memory budget", "memory_rest:RestRow", ()),
+)
+TABLES = {table.name: table for table in _TABLES}
+
+
+def find_table(name: str) -> Table:
+    """Return the table of this name.
+
+    Raises:
+        UserError: there is none; the nearest name is the hint.
+    """
+    table = TABLES.get(name.removesuffix(".csv"))
+    if table is None:
+        near = difflib.get_close_matches(name, TABLES, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"tables: {', '.join(TABLES)}"
+        raise UserError(f"there is no table {name!r}", hint=hint)
+    return table

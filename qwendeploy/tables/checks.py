@@ -1,0 +1,164 @@
+"""``data check``: whether a folder of tables is whole, consistent and sourced.
+
+Every problem of every table is reported with file, line and column; a table with one problem is
+not used in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qwendeploy.errors import DataError, UserError
+from qwendeploy.resources import data_dir
+from qwendeploy.tables.catalogue import TABLES, Table, find_table
+from qwendeploy.tables.gpus import gpus
+from qwendeploy.tables.reader import read_csv_problems
+from qwendeploy.tables.sources import Source, read_sources, source_id
+
+Lines = tuple[tuple[int, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Rows per table that was read, and every problem in order of file and line."""
+
+    directory: Path
+    rows: Mapping[str, int]
+    problems: tuple[DataError, ...]
+
+
+def check_tables(directory: Path | None = None) -> CheckReport:
+    """Return the state of the tables in ``directory``, by default the shipped ones.
+
+    A folder may hold some of the tables; the shipped one must hold all. Without a
+    ``sources.yaml`` or a table of findings of its own, rows may name the shipped ones.
+
+    Raises:
+        UserError: the directory is missing or holds no table.
+    """
+    shipped = data_dir("benchdata")
+    folder = directory or shipped
+    if not folder.is_dir():
+        raise UserError("no such directory", where=str(folder))
+    paths = sorted(folder.glob("*.csv"))
+    if not paths and not (folder / "sources.yaml").exists():
+        raise UserError("holds no table (*.csv)", where=str(folder))
+    problems: list[DataError] = []
+    rows: dict[str, Lines] = {}
+    for path in paths:
+        found, faults = _read(path)
+        problems.extend(faults)
+        if found is not None:
+            rows[path.stem] = found
+    if folder == shipped:
+        problems.extend(
+            DataError("the table is missing", file=str(folder / f"{name}.csv"))
+            for name in TABLES
+            if not (folder / f"{name}.csv").exists()
+        )
+    problems.extend(_cross_checks(folder, shipped, rows))
+    problems.extend(_yaml_problems(folder))
+    order = sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0))
+    return CheckReport(folder, {name: len(lines) for name, lines in rows.items()}, tuple(order))
+
+
+def _read(path: Path) -> tuple[Lines | None, tuple[DataError, ...]]:
+    try:
+        table = find_table(path.stem)
+    except UserError as problem:
+        return None, (DataError(problem.what, file=str(path), hint=problem.hint),)
+    return read_csv_problems(path, table.row_type)
+
+
+def _cross_checks(folder: Path, shipped: Path, rows: Mapping[str, Lines]) -> Iterator[DataError]:
+    try:
+        own = folder / "sources.yaml"
+        known = read_sources(own if own.exists() else shipped / "sources.yaml")
+    except DataError as problem:
+        yield problem
+        known = {}
+    findings = _ids(rows, shipped, "findings", "finding")
+    kl = _ids(rows, shipped, "kl", "row_id")
+    for name, lines in rows.items():
+        table = TABLES[name]
+        file = str(folder / f"{name}.csv")
+        yield from _duplicates(table, file, lines)
+        yield from _dangling_sources(table, file, lines, known)
+        if table.evidence:
+            yield from _dangling(file, lines, table.evidence, findings, "finding", split=";")
+        if name == "quality_classes":
+            yield from _dangling(file, lines, "kl_row", kl, "row of the table kl")
+        if any(hasattr(row, "gpu") for _, row in lines[:1]):
+            yield from _unknown_gpus(file, lines)
+
+
+def _ids(rows: Mapping[str, Lines], shipped: Path, table: str, column: str) -> set[str]:
+    lines = rows.get(table)
+    if lines is None:
+        lines, _ = read_csv_problems(shipped / f"{table}.csv", TABLES[table].row_type)
+    return {getattr(row, column) for _, row in lines}
+
+
+def _duplicates(table: Table, file: str, lines: Lines) -> Iterator[DataError]:
+    first: dict[tuple[Any, ...], int] = {}
+    for line, row in lines:
+        key = tuple(getattr(row, column) for column in table.key)
+        if key and key in first:
+            text = " ".join("" if part is None else str(part) for part in key)
+            yield DataError(
+                f"{text!r} is also on line {first[key]}", file=file, line=line, key=table.key[0]
+            )
+        first.setdefault(key, line)
+
+
+def _dangling_sources(
+    table: Table, file: str, lines: Lines, known: Mapping[str, Source]
+) -> Iterator[DataError]:
+    if table.source is None or not known:
+        return
+    for line, row in lines:
+        source = source_id(getattr(row, table.source))
+        if source not in known:
+            yield DataError(
+                f"{source!r} is not in sources.yaml", file=file, line=line, key=table.source
+            )
+
+
+def _dangling(
+    file: str, lines: Lines, column: str, known: set[str], what: str, *, split: str | None = None
+) -> Iterator[DataError]:
+    for line, row in lines:
+        text = getattr(row, column)
+        for part in (text.split(split) if split else [text]) if text else []:
+            if part not in known:
+                yield DataError(f"{part!r} is no {what}", file=file, line=line, key=column)
+
+
+def _unknown_gpus(file: str, lines: Lines) -> Iterator[DataError]:
+    known = {name for gpu in gpus() for name in gpu.every_name}
+    for line, row in lines:
+        # Unlike cards and cards a source leaves unnamed are described in words with brackets.
+        if row.gpu not in known and "(" not in row.gpu:
+            yield DataError(
+                f"{row.gpu!r} is not in the GPU catalogue", file=file, line=line, key="gpu"
+            )
+
+
+def _yaml_problems(folder: Path) -> Iterator[DataError]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+
+    load: Callable[[str], Any] = YAML(typ="safe").load
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name == "sources.yaml":
+            continue
+        try:
+            load(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            yield DataError("is not UTF-8", file=str(path))
+        except MarkedYAMLError as problem:
+            line = problem.problem_mark.line + 1 if problem.problem_mark else None
+            yield DataError(f"is not YAML: {problem.problem}", file=str(path), line=line)
