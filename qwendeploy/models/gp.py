@@ -17,17 +17,28 @@ from qwendeploy.models.nnls import Array
 
 @dataclass(frozen=True)
 class Kernel:
-    """``amplitude`` in units of the values, ``lengths`` per coordinate, ``share`` in 0..1."""
+    """Smooth part of ``amplitude`` over ``lengths``, and a rough part of its own at every point.
+
+    Both in units of the values; the rough part is what repeats at a point but not beside it.
+    ``share`` in 0..1 is the fraction of the covariance that groups have in common.
+    """
 
     amplitude: float
     lengths: tuple[float, float]
     share: float
+    roughness: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Variance at a point nothing is known about."""
+        return self.amplitude**2 + self.roughness**2
 
     def between(self, left: Array, right: Array) -> Array:
         """Return the covariance of points (rows of coordinates) within one group."""
         distance = (left[:, None, :] - right[None, :, :]) / np.array(self.lengths)
-        result: Array = self.amplitude**2 * np.exp(-0.5 * np.sum(distance**2, axis=-1))
-        return result
+        apart = np.sum(distance**2, axis=-1)
+        result: Array = self.amplitude**2 * np.exp(-0.5 * apart)
+        return result + np.where(apart == 0.0, self.roughness**2, 0.0)
 
 
 @dataclass(frozen=True)
@@ -63,5 +74,5 @@ class Field:
         """Return mean and variance at ``point`` (one row), given ``values`` at the points."""
         near = self.kernel.between(point, self.coordinates)[0] * self.factor
         weights = near @ self.inverse
-        variance = self.kernel.amplitude**2 - float(weights @ near)
+        variance = self.kernel.variance - float(weights @ near)
         return float(weights @ values), max(variance, 0.0)

@@ -21,7 +21,7 @@ separate contexts cost is ``qwendeploy.models.separate``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -61,7 +61,7 @@ class Hyper:
     """Constants of the fit and its bands; found by ``scripts/fit_speed.py``, kept as data.
 
     ``amplitude`` (log units), ``length_concurrency`` and ``length_context`` (octaves) are the
-    kernel; ``sister_weight`` the weight of all sisters' cells together against own cells in the
+    kernel, ``roughness`` what a cell has of its own and repeats (a kernel's tile, a batch size); ``sister_weight`` the weight of all sisters' cells together against own cells in the
     costs, ``sister_share`` the covariance they share with the series in the process.
     ``noise`` is the deviation of one run by draft method and concurrency (log units),
     ``noise_prior`` the observations it is worth against a series' own repetitions. ``k`` turns
@@ -74,6 +74,7 @@ class Hyper:
     length_context: float
     sister_weight: float
     sister_share: float
+    roughness: float
     noise: Mapping[str, Mapping[int, float]]
     noise_prior: float
     k: float
@@ -85,7 +86,7 @@ class Hyper:
     def kernel(self) -> Kernel:
         """The kernel of the process over (log2 c, log2(1 + x/16k))."""
         lengths = (self.length_concurrency, self.length_context)
-        return Kernel(self.amplitude, lengths, self.sister_share)
+        return Kernel(self.amplitude, lengths, self.sister_share, self.roughness)
 
     def run_noise(self, draft: str, concurrency: float) -> float:
         """Return the deviation of one run; an unknown draft counts as the noisiest known one."""
@@ -278,6 +279,11 @@ class SeriesFit:
         inside = _outside(self._own.points, concurrency, context, (1.0, 1.0)) == 0
         return (Kind.INTERPOLATED if inside else Kind.EXTRAPOLATED), self.cells
 
+    @property
+    def mean_noise(self) -> tuple[float, ...]:
+        """Deviation of every cell's mean from the repetitions behind it, in log units."""
+        return tuple(float(value) for value in self._own.noise)
+
     def octaves_outside(self, concurrency: float, context: float) -> float:
         """Return how far a point lies outside the cells, in octaves; 0 where interpolated.
 
@@ -331,6 +337,12 @@ def _outside(
             short_x = np.maximum(-side_x * ahead[:, 1], 0.0) * rates[1]
             worst = max(worst, float(np.min(short_c**2 + short_x**2)))
     return worst
+
+
+def surrounded(cells: Iterable[RateCell], concurrency: float, context: float) -> bool:
+    """Return whether cells lie on all four sides of a point, so that it is interpolated."""
+    points = np.array([[cell.concurrency, cell.context] for cell in cells], dtype=np.float64)
+    return len(points) > 0 and _outside(points, concurrency, context, (1.0, 1.0)) == 0
 
 
 def conformal_factor(errors: Sequence[tuple[float, float]], common: float) -> float:

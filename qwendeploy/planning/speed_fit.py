@@ -23,6 +23,7 @@ HYPER_KEYS = (
     "length_context",
     "sister_weight",
     "sister_share",
+    "roughness",
     "k",
 )
 
