@@ -17,7 +17,7 @@ class MigDevice(Model):
     gpu: int
     gi: int | None = None
     ci: int | None = None
-    profile: str
+    profile: str | None = None
     memory_mib: int | None = None
     uuid: str | None = None
 
@@ -35,7 +35,10 @@ class Gpu(Model):
     uuid: str | None = None
     bus_id: str | None = None
     memory_mib: int | None = None
+    memory_used_mib: int | None = None
     memory_free_mib: int | None = None
+    memory_shared: bool = False
+    """The tool refuses a total, as on cards that share the host's memory."""
     compute_capability: str | None = None
     compute_capability_by_name: bool = False
     mig: bool = False
@@ -45,10 +48,18 @@ class Gpu(Model):
     display: bool | None = None
     power_cap_w: float | None = None
     power_cap_default_w: float | None = None
+    power_cap_max_w: float | None = None
     pcie_generation_max: int | None = None
     pcie_width_max: int | None = None
     numa_node: int | None = None
     persistence: bool | None = None
+    ecc: bool | None = None
+    driver_model: str | None = None
+    """Windows: WDDM, TCC or MCDM."""
+    clock_sm_mhz: float | None = None
+    clock_sm_max_mhz: float | None = None
+    slowdown: str | None = None
+    """Reasons that hold the clock down right now, as the tool names them."""
 
 
 class MissingGpu(Model):

@@ -1,0 +1,80 @@
+"""From bytes to plain text of bounded size: encodings, escape codes and what is left of them.
+
+Saved output has often been through a terminal, a log collector, an issue form or PowerShell.
+"""
+
+from __future__ import annotations
+
+import re
+
+from qwendeploy.errors import UserError
+
+MAX_BYTES = 8 * 2**20
+"""Largest text that is read. 16 GPUs with 230 queried columns or a full ``-q -x`` of an 8-GPU
+node with thousands of processes stay below 2 MiB."""
+
+MAX_LINES = 100_000
+MAX_LINE = 20_000
+"""Longest line that is looked at; the 230-column query prints about 5,000 characters."""
+
+_ESCAPE = re.compile(
+    r"\x1b\[[0-9;?:]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]"
+)
+_RESIDUE = re.compile(
+    r"(?:\^\[|␛|\\(?:x1b|u001b|033|e))\[(?:\d{1,3}(?:;\d{1,3}){0,8})?[mK]"
+    r"|\[\d{1,3}(?:;\d{1,3}){0,8}m"
+)
+"""Escape codes printed as text, and those that lost their ESC byte on the way (``[4mGPU0``)."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BOX = str.maketrans(dict.fromkeys("│┃║¦｜", "|") | dict.fromkeys("─━═", "-"))
+_SPACES = str.maketrans(
+    {"\u00a0": " ", "\u2007": " ", "\u202f": " ", "\ufeff": None, "\u200b": None}
+)
+
+
+def decode(data: bytes, origin: str) -> str:
+    """Return the text of a file in UTF-8, UTF-16 or, failing that, with replaced characters.
+
+    Raises:
+        UserError: the data is larger than ``MAX_BYTES`` or is binary.
+    """
+    if len(data) > MAX_BYTES:
+        raise UserError(
+            f"is larger than {MAX_BYTES // 2**20} MiB, which no output of nvidia-smi is",
+            where=origin,
+            hint="give the saved output of nvidia-smi alone",
+        )
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", errors="replace")
+    if b"\x00" in data:
+        text = _without_bom_utf16(data)
+        if text is None:
+            raise UserError(
+                "is binary, not text", where=origin, hint="save what nvidia-smi prints as text"
+            )
+        return text
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _without_bom_utf16(data: bytes) -> str | None:
+    """Return UTF-16 text without a byte order mark, or ``None`` if the data is not that."""
+    for encoding, zeros in (("utf-16-le", data[1::2]), ("utf-16-be", data[0::2])):
+        if zeros and zeros.count(0) >= 0.9 * len(zeros):
+            return data.decode(encoding, errors="replace")
+    return None
+
+
+def clean(text: str) -> str:
+    """Return the text with unix line ends, plain bars and blanks, and no escape codes."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _ESCAPE.sub("", text)
+    text = _RESIDUE.sub("", text)
+    text = _CONTROL.sub("", text)
+    return text.translate(_BOX).translate(_SPACES)
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a cleaned text, at most ``MAX_LINES`` of at most ``MAX_LINE``."""
+    lines = text.split("\n", MAX_LINES)[:MAX_LINES]
+    return [line.rstrip() if len(line) <= MAX_LINE else "" for line in lines]

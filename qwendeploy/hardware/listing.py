@@ -1,0 +1,69 @@
+"""Line-wise output: ``nvidia-smi -L``, ``nvlink -s``, and environment reports with GPU names."""
+
+from __future__ import annotations
+
+import re
+
+from qwendeploy.hardware.naming import looks_like_gpu
+from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
+from qwendeploy.hardware.values import fault
+
+_GPU = re.compile(r"^\W{0,4}GPU ?(\d{1,3}): (.{1,120}?)\s*\(UUID: ?([^)\s]{0,60})")
+_REPORT = re.compile(r"^\W{0,4}GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$")
+_MIG = re.compile(
+    r"^\W{0,8}MIG\s+(\S{1,24})\s+Device\s+(\d{1,3}):\s*(?:\(UUID: ?(MIG-[^)\s]{0,100}))?"
+)
+_MIG_PATH = re.compile(r"^MIG-GPU-[^/]{1,60}/(\d{1,4})/(\d{1,4})$")
+_LINK = re.compile(r"^\W{0,8}Link\s+\d{1,3}:\s*(\S.{0,60})$")
+
+
+def read_listing(lines: list[str], reading: Reading) -> None:
+    """Take GPU names, UUIDs and MIG profiles of ``-L`` and active links of ``nvlink -s``."""
+    index: int | None = None
+    for line in lines:
+        if match := _GPU.match(line):
+            index = int(match[1])
+            _add(reading, index, match[2], match[3])
+        elif match := _MIG.match(line):
+            _add_mig(reading, index, match[1], int(match[2]), match[3])
+        elif match := _LINK.match(line):
+            if index is not None and re.match(r"\d", match[1]):
+                reading.nvlink_up[index] = (reading.nvlink_up.get(index) or 0) + 1
+            elif index is not None and "inactive" in match[1].lower():
+                reading.nvlink_up.setdefault(index, 0)
+        elif "nvlink" in (low := line.lower()) and index is not None and len(line) < 200:
+            if "mig mode" in low:
+                reading.nvlink_up[index] = None
+            elif "does not have or support" in low or "inactive" in low:
+                reading.nvlink_up.setdefault(index, 0)
+        elif (match := _REPORT.match(line)) and looks_like_gpu(match[2]):
+            for number in match[1].split(","):
+                _add(reading, int(number), match[2], None)
+
+
+def _add(reading: Reading, index: int, name: str, uuid: str | None) -> None:
+    gpu = GpuReading(rank=Rank.LISTING, position=len(reading.gpus), index=index)
+    if problem := fault(name):
+        gpu.faults.append(problem)
+    else:
+        gpu.name = " ".join(name.split())
+    gpu.uuid = uuid if uuid and not uuid.endswith("...") else None
+    reading.gpus.append(gpu)
+
+
+def _add_mig(
+    reading: Reading, gpu: int | None, profile: str, device: int, uuid: str | None
+) -> None:
+    """Add a slice; the UUIDs of drivers before 470 carry its instance numbers."""
+    path = _MIG_PATH.match(uuid or "")
+    reading.mig.append(
+        MigReading(
+            Rank.LISTING,
+            gpu=gpu,
+            device=device,
+            gi=int(path[1]) if path else None,
+            ci=int(path[2]) if path else None,
+            profile=profile,
+            uuid=uuid,
+        )
+    )

@@ -1,0 +1,199 @@
+"""``nvidia-smi --query-gpu=... --format=csv``: any columns, with or without header and units.
+
+Without a header a column's meaning comes from the shape of its values, and only rows that carry
+a GPU's name, UUID or PCI address (or a fault in place of them) count as GPUs.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+
+from qwendeploy.hardware.naming import looks_like_gpu
+from qwendeploy.hardware.reading import GpuReading, ProcessReading, Rank, Reading
+from qwendeploy.hardware.values import (
+    VERSION,
+    bus_id,
+    capability,
+    fault,
+    given,
+    is_unsupported,
+    mib,
+    number,
+    switch,
+    version,
+    whole,
+)
+
+_UNIT = re.compile(r"\s*\[[A-Za-z%/]{1,8}\]$")
+_GPU_COLUMNS = frozenset(
+    {
+        *("timestamp", "driver_version", "kmd_version", "cuda_version", "count", "index"),
+        *("name", "gpu_name", "uuid", "gpu_uuid", "serial", "gpu_serial", "gpu_bus_id"),
+        *("memory.total", "memory.used", "memory.free", "memory.reserved", "compute_cap"),
+        *("utilization.gpu", "utilization.memory", "enforced.power.limit", "fan.speed", "pstate"),
+        *("persistence_mode", "display_mode", "display_active", "display_attached"),
+        *("compute_mode", "vbios_version", "driver_model.current"),
+    }
+)
+_FAMILIES = ("pci.", "clocks", "ecc.", "power.", "pcie.", "temperature.", "fabric.", "gom.", "mig.")
+_HARMLESS_FAULTS = ("power", "fan", "ecc", "retired", "remapped", "clocks", "encoder", "inforom")
+"""Columns that print ``[Unknown Error]`` on healthy cards too (missing sensor or counter)."""
+
+_SMALL = re.compile(r"^\d{1,3}$")
+_UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,36}$")
+_SIZE = re.compile(r"^\d{1,9} Mi?B$")
+_RELEASE = re.compile(rf"^{VERSION}$")
+
+
+def _column(cell: str) -> str:
+    return _UNIT.sub("", cell.strip().lower())
+
+
+def _is_header(cells: list[str]) -> bool:
+    names = [_column(cell) for cell in cells]
+    known = sum(name in _GPU_COLUMNS or name.startswith(_FAMILIES) for name in names)
+    return known >= 1 and known >= 0.3 * len(names) and not any(fault(cell) for cell in cells)
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+
+
+def read_query(lines: list[str], reading: Reading) -> None:
+    """Take the rows of every query table in the lines; other lines are passed over."""
+    header: list[str] | None = None
+    position = 0
+    for line in lines:
+        try:
+            cells = _split(line) if line.strip() else []
+        except csv.Error:
+            cells = []
+        if not cells:
+            continue
+        if "|" in line and line.count("|") > 1:
+            header = None
+        elif _is_header(cells):
+            header, position = [_column(cell) for cell in cells], 0
+        elif header is not None and len(cells) == len(header):
+            _read_row(dict(zip(header, cells, strict=True)), position, reading)
+            position += 1
+        elif _process_header(cells):
+            header = [_column(cell) for cell in cells]
+        elif header is None and (gpu := _bare_row(cells, position)):
+            reading.gpus.append(gpu)
+            if reading.driver is None:
+                reading.driver = next(
+                    (c for c in cells if _RELEASE.match(c) and "." in c[2:]), None
+                )
+            position += 1
+        else:
+            header = None
+
+
+def _process_header(cells: list[str]) -> bool:
+    names = {_column(cell) for cell in cells}
+    return "pid" in names and bool(
+        names & {"process_name", "used_memory", "used_gpu_memory", "name"}
+    )
+
+
+def _read_row(row: dict[str, str], position: int, reading: Reading) -> None:
+    """Add one row under a header: a GPU, a process, or only the driver's version."""
+    if "pid" in row:
+        name = given(row.get("process_name") or row.get("name")) or "unknown"
+        used = row.get("used_gpu_memory") or row.get("used_memory")
+        reading.processes.append(ProcessReading(None, whole(row["pid"]), name, mib(used)))
+        return
+    kmd = version(row.get("kmd_version"))
+    reading.driver = reading.driver or kmd or version(row.get("driver_version"))
+    cuda = given(row.get("cuda_version"))
+    if cuda and re.fullmatch(r"\d{1,2}\.\d{1,2}", cuda):
+        reading.cuda = reading.cuda or cuda
+    if set(row) <= {"driver_version", "kmd_version", "cuda_version", "timestamp", "count"}:
+        return
+    gpu = _named_row(row, position)
+    if gpu is not None:
+        reading.gpus.append(gpu)
+
+
+def _named_row(row: dict[str, str], position: int) -> GpuReading | None:
+    """Return the GPU of a row with known columns, or ``None`` if no value speaks of a GPU."""
+    gpu = GpuReading(rank=Rank.CSV, position=position)
+    gpu.faults.extend(dict.fromkeys(_faults(row)))
+    gpu.index = whole(row.get("index"))
+    if "index" in row and gpu.index is None and not gpu.faults:
+        return None
+    gpu.name = given(row.get("name") or row.get("gpu_name"))
+    gpu.uuid = given(row.get("uuid") or row.get("gpu_uuid"))
+    address = (row.get("pci.bus_id") or row.get("gpu_bus_id") or "").strip()
+    gpu.bus_id = address if bus_id(address) else None
+    total = row.get("memory.total")
+    gpu.memory_mib = mib(total) or None
+    gpu.memory_unsupported = total is not None and is_unsupported(total)
+    gpu.memory_used_mib = mib(row.get("memory.used"))
+    gpu.memory_free_mib = mib(row.get("memory.free"))
+    gpu.compute_capability = capability(row.get("compute_cap"))
+    gpu.mig = switch(given(row.get("mig.mode.current")))
+    gpu.display = switch(given(row.get("display_active")))
+    gpu.persistence = switch(given(row.get("persistence_mode")))
+    gpu.ecc = switch(given(row.get("ecc.mode.current")))
+    gpu.power_cap_w = number(row.get("enforced.power.limit") or row.get("power.limit"))
+    gpu.power_cap_default_w = number(row.get("power.default_limit"))
+    gpu.power_cap_max_w = number(row.get("power.max_limit"))
+    gpu.pcie_generation_max = whole(row.get("pcie.link.gen.max"))
+    gpu.pcie_width_max = whole(row.get("pcie.link.width.max"))
+    gpu.clock_sm_mhz = number(row.get("clocks.sm") or row.get("clocks.current.sm"))
+    gpu.clock_sm_max_mhz = number(row.get("clocks.max.sm"))
+    gpu.driver_model = given(row.get("driver_model.current"))
+    answered = any(given(value) for value in row.values())
+    return gpu if answered or gpu.faults else None
+
+
+def _faults(row: dict[str, str]) -> list[str]:
+    """Return the fault values of a row; sensor columns that fail on healthy cards do not count."""
+    found = []
+    for column, value in row.items():
+        problem = fault(value)
+        if problem and not (
+            "unknown error" in problem.lower() and column.startswith(_HARMLESS_FAULTS)
+        ):
+            found.append(problem)
+    return found
+
+
+def _bare_row(cells: list[str], position: int) -> GpuReading | None:
+    """Return the GPU of a row without header, or ``None`` if it is not certainly one."""
+    gpu = GpuReading(rank=Rank.CSV, position=position)
+    sizes: list[int] = []
+    plain: list[int] = []
+    faults: list[str] = []
+    absent = 0
+    for place, cell in enumerate(cells):
+        if place == 0 and _SMALL.match(cell):
+            gpu.index = int(cell)
+        elif _UUID.match(cell):
+            gpu.uuid = cell
+        elif bus_id(cell):
+            gpu.bus_id = cell
+        elif problem := fault(cell):
+            faults.append(problem)
+        elif _SIZE.match(cell):
+            sizes.append(mib(cell) or 0)
+        elif cell.isascii() and cell.isdigit() and 3 < len(cell) <= 7:
+            plain.append(int(cell))
+        elif capability(cell) and 3 <= float(cell) <= 20 and gpu.compute_capability is None:
+            gpu.compute_capability = cell
+        elif gpu.name is None and looks_like_gpu(cell) and ":" not in cell and "/" not in cell:
+            gpu.name = cell
+        elif is_unsupported(cell):
+            absent += 1
+    if not (gpu.name or gpu.uuid or gpu.bus_id or (faults and gpu.index is not None)):
+        return None
+    if not gpu.name and not gpu.uuid and len(cells) < 2:
+        return None
+    gpu.faults.extend(dict.fromkeys(faults))
+    total = max(sizes or plain, default=0)
+    gpu.memory_mib = total or None
+    gpu.memory_unsupported = not total and absent > 0
+    return gpu

@@ -1,0 +1,136 @@
+"""From saved output to readings: what a text is, its content says, never its file name.
+
+One text may hold several outputs after one another (a pasted terminal session), so every parser
+looks at every text and takes only what it recognises.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from qwendeploy.errors import UserError
+from qwendeploy.hardware.clean import MAX_BYTES, clean, decode, lines_of
+from qwendeploy.hardware.environment import read_environment
+from qwendeploy.hardware.failures import read_failures
+from qwendeploy.hardware.listing import read_listing
+from qwendeploy.hardware.log import read_plain, read_xml
+from qwendeploy.hardware.query import read_query
+from qwendeploy.hardware.reading import Reading
+from qwendeploy.hardware.table import read_table, read_versions
+from qwendeploy.hardware.topology import read_topologies
+
+MAX_FILES = 64
+SUFFIXES = frozenset({"", ".txt", ".csv", ".xml", ".log", ".out"})
+"""Files of a directory that are looked at; documents and notes beside them are not output."""
+
+HOW = "save what nvidia-smi, nvidia-smi -L, topo -m, nvlink -s or -q -x print"
+
+
+def read_text(text: str, origin: str) -> Reading:
+    """Return what a text says; an unrecognised text gives an empty reading.
+
+    Raises:
+        UserError: the text is an XML log with entity declarations.
+    """
+    reading = Reading(origin)
+    text = clean(text)
+    rest = read_xml(text, reading)
+    lines = lines_of(rest)
+    read_versions(rest, reading)
+    read_table(lines, reading)
+    read_topologies(lines, reading)
+    if not read_plain(lines, reading):
+        read_listing(lines, reading)
+        read_query(lines, reading)
+    read_failures(rest, reading)
+    read_environment(text, lines, reading)
+    return reading
+
+
+def read_bytes(data: bytes, origin: str) -> Reading:
+    """Return what a file's bytes say. Raises ``UserError`` for binary or oversized data."""
+    return read_text(decode(data, origin), origin)
+
+
+def read_paths(paths: Iterable[str | Path]) -> list[Reading]:
+    """Return the readings of files, of the files in directories, and of stdin for ``-``.
+
+    In a directory, files that are not text of nvidia-smi are passed over; a file that is named
+    itself must be one. Directories are read one level deep, without hidden files.
+
+    Raises:
+        UserError: a path does not exist, is unreadable, binary or too large, or nothing in the
+            paths is recognised.
+    """
+    readings: list[Reading] = []
+    passed_over: list[str] = []
+    for path in paths:
+        if str(path) == "-":
+            readings.append(read_bytes(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"))
+            continue
+        path = Path(path)
+        if path.is_dir():
+            readings.extend(_read_directory(path, passed_over))
+        else:
+            readings.append(read_bytes(_load(path), path.name))
+    if all(reading.is_empty() for reading in readings):
+        raise UserError(
+            "no output of nvidia-smi is recognised" + _named(readings, passed_over),
+            where="hardware input",
+            hint=HOW,
+        )
+    return readings
+
+
+def _load(path: Path) -> bytes:
+    try:
+        with path.open("rb") as handle:
+            return handle.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise UserError(
+            f"cannot be read: {problem.strerror or problem}",
+            where=str(path),
+            hint="name a file, a directory or - for stdin",
+        ) from None
+
+
+def _read_directory(directory: Path, passed_over: list[str]) -> list[Reading]:
+    try:
+        files = sorted(
+            file
+            for file in directory.iterdir()
+            if file.is_file() and file.name[0] != "." and file.suffix.lower() in SUFFIXES
+        )
+    except OSError as refusal:
+        raise UserError(f"cannot be read: {refusal.strerror}", where=str(directory)) from None
+    if not files:
+        raise UserError("holds no files", where=str(directory), hint=HOW)
+    if len(files) > MAX_FILES:
+        raise UserError(
+            f"holds {len(files)} files, more than the {MAX_FILES} that are read",
+            where=str(directory),
+            hint="give the saved outputs alone",
+        )
+    readings = []
+    problem: UserError | None = None
+    for file in files:
+        try:
+            reading = read_bytes(_load(file), file.name)
+        except UserError as error:
+            problem = problem or error
+            passed_over.append(file.name)
+            continue
+        if reading.is_empty() and not (reading.platform_hints or reading.host_memory_mib):
+            passed_over.append(file.name)
+        else:
+            readings.append(reading)
+    if problem is not None and all(reading.is_empty() for reading in readings):
+        raise problem
+    return readings
+
+
+def _named(readings: list[Reading], passed_over: list[str]) -> str:
+    names = [reading.origin for reading in readings] + passed_over
+    return f" in {', '.join(names[:5])}" + (" …" if len(names) > 5 else "") if names else ""

@@ -1,0 +1,149 @@
+"""The plain table of ``nvidia-smi``: header, GPU rows, MIG devices, processes.
+
+Rows are recognised by their cells and not by column positions, because the widths changed with
+drivers 450, 535, 550 and 610 and posted tables lose blanks. A GPU row needs an index and a PCI
+address (or its fault), so process and MIG rows cannot pass for one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from qwendeploy.hardware.reading import (
+    GpuReading,
+    MigReading,
+    ProcessReading,
+    Rank,
+    Reading,
+)
+from qwendeploy.hardware.values import VERSION, bus_id, fault, mib, switch
+
+_SMI = re.compile(rf"NVIDIA-SMI\s+({VERSION})\b")
+_DRIVER = re.compile(rf"(?:Driver|KMD) Version\s*:\s*({VERSION})(?!\S)", re.IGNORECASE)
+_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d{1,2}\.\d{1,2})(?![\d.])", re.IGNORECASE)
+
+_NAME_CELL = re.compile(
+    r"^\s*(\d{1,3})\s+(\S.{0,80}?)\s+(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\s*$", re.IGNORECASE
+)
+_BUS_CELL = re.compile(r"^\s*([0-9A-Fa-f:.]{7,16}|N/A|ERR!)(?:\s+(On|Off|N/A|ERR!))?\s*$")
+_MEMORY = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
+_POWER_CAP = re.compile(r"/\s*(\d{1,5})\s*W\b")
+_MIG_CELL = re.compile(r"^\s*(\d{1,3})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*$")
+_PROCESS = re.compile(
+    r"^\|?\s*(\d{1,3})\s+(?:(?:\d+|N/A)\s+(?:\d+|N/A)\s+)?(\d{1,9})\s+(C\+G|G|C|M\+C)\s+(.*?)"
+    r"\s+(\d+\s*MiB|N/A|Insufficient Permissions)?\s*\|?\s*$"
+)
+
+
+def read_versions(text: str, reading: Reading) -> None:
+    """Take driver, CUDA ceiling and tool version from a table header, ``--version`` or report."""
+    if reading.smi_version is None and (match := _SMI.search(text)):
+        reading.smi_version = match[1]
+    if reading.driver is None and (match := _DRIVER.search(text)):
+        reading.driver = match[1]
+    if reading.cuda is None and (match := _CUDA.search(text)):
+        reading.cuda = match[1]
+
+
+def read_table(lines: list[str], reading: Reading) -> None:
+    """Take GPUs, MIG slices and processes from every table in the lines.
+
+    A table that occurs twice (a watch log) repeats its indices; merging makes them one.
+    """
+    current: GpuReading | None = None
+    section = "gpus"
+    for line in lines:
+        if line.count("|") < 1:
+            if line.lstrip().startswith("+"):
+                current = None
+            continue
+        cells = line.split("|")[1:]
+        if "MIG devices:" in line:
+            section, current = "mig", None
+        elif "Processes:" in line:
+            section, current = "processes", None
+        elif "Persistence-M" in line or "Driver-Model" in line:
+            section, current = "gpus", None
+        elif section == "mig":
+            _read_mig(cells, reading)
+        elif section == "processes":
+            _read_process(line[line.index("|") :], reading)
+        elif gpu := _gpu_row(cells, len(reading.gpus)):
+            reading.gpus.append(gpu)
+            current = gpu
+        elif current is not None:
+            _read_detail(current, cells)
+
+
+def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
+    """Return the GPU whose first row the cells are, or ``None``."""
+    if len(cells) < 2:
+        return None
+    name_cell, bus_cell = _NAME_CELL.match(cells[0]), _BUS_CELL.match(cells[1])
+    if name_cell is None or bus_cell is None:
+        return None
+    address = bus_cell[1]
+    faulty = [text for cell in cells[:3] if (text := _fault_cell(cell))]
+    if bus_id(address) is None and not faulty:
+        return None
+    gpu = GpuReading(rank=Rank.TABLE, position=position, index=int(name_cell[1]))
+    gpu.name = None if fault(name_cell[2]) else " ".join(name_cell[2].split())
+    gpu.bus_id = address if bus_id(address) else None
+    gpu.display = switch(bus_cell[2])
+    model = name_cell[3].upper()
+    if model in ("WDDM", "TCC", "MCDM"):
+        gpu.driver_model = model
+    else:
+        gpu.persistence = switch(name_cell[3])
+    if len(cells) > 2:
+        gpu.ecc = {"off": False}.get(cells[2].strip().lower(), cells[2].strip().isdigit() or None)
+    gpu.faults.extend(faulty)
+    return gpu
+
+
+def _fault_cell(cell: str) -> str | None:
+    return " ".join(cell.split()) if fault(cell) else None
+
+
+def _read_detail(gpu: GpuReading, cells: list[str]) -> None:
+    """Add the second or third row of a GPU: power cap, memory, MIG mode."""
+    if faulty := [text for cell in cells[:3] if (text := _fault_cell(cell))]:
+        gpu.faults.extend(faulty)
+    if cap := _POWER_CAP.search(cells[0]):
+        gpu.power_cap_w = float(cap[1])
+    if len(cells) > 1:
+        if memory := _MEMORY.search(cells[1]):
+            gpu.memory_used_mib, gpu.memory_mib = int(memory[1]), int(memory[2]) or None
+        elif "not supported" in cells[1].lower():
+            gpu.memory_unsupported = True
+    if len(cells) > 2 and (word := cells[2].strip()) and " " not in word:
+        mode = switch(word)
+        if word.rstrip("*").lower() in ("enabled", "disabled"):
+            gpu.mig = mode
+
+
+def _read_mig(cells: list[str], reading: Reading) -> None:
+    head = _MIG_CELL.match(cells[0]) if cells else None
+    if head is None:
+        return
+    memory = _MEMORY.search(cells[1]) if len(cells) > 1 else None
+    gpu, gi, ci, device = (int(head[i]) for i in range(1, 5))
+    size = int(memory[2]) if memory else None
+    reading.mig.append(
+        MigReading(Rank.TABLE, gpu=gpu, device=device, gi=gi, ci=ci, memory_mib=size or None)
+    )
+
+
+def _read_process(line: str, reading: Reading) -> None:
+    match = _PROCESS.match(line)
+    if match is None:
+        return
+    reading.processes.append(
+        ProcessReading(
+            gpu=int(match[1]),
+            pid=int(match[2]),
+            kind=match[3],
+            name=match[4].strip(),
+            memory_mib=mib(match[5]),
+        )
+    )
