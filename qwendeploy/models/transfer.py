@@ -18,6 +18,7 @@ import numpy as np
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.posterior import derivatives, pack, unpack
 from qwendeploy.models.step import EFFECTS, PRIORS, Array, Features, Link, StepModel, noise
 
 __all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "TransferFit"]
@@ -52,27 +53,22 @@ class TransferFit:
     def from_mapping(cls, data: Mapping[str, Any]) -> TransferFit:
         """Return the fit that ``to_mapping`` wrote."""
         names = tuple(data["parameters"])
-        packed = np.asarray([float(x) for x in data["covariance"].split()])
-        covariance = np.zeros((len(names), len(names)))
-        covariance[np.tril_indices(len(names))] = packed
-        covariance += np.tril(covariance, -1).T
         return cls(
             names=names,
             theta=np.asarray([math.log(v) for v in data["parameters"].values()]),
-            covariance=covariance,
+            covariance=unpack(data["covariance"], len(names)),
             scale=data["scale"],
             measured=data["measured"],
         )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain numbers: parameters as medians, the covariance's lower triangle packed."""
-        lower = self.covariance[np.tril_indices(len(self.names))]
         return {
             "parameters": {
                 name: float(f"{math.exp(value):.6g}")
                 for name, value in zip(self.names, self.theta, strict=True)
             },
-            "covariance": " ".join(f"{value:.4g}" for value in lower),
+            "covariance": pack(self.covariance),
             "scale": dict(self.scale),
             "measured": dict(sorted(self.measured.items())),
         }
@@ -119,12 +115,8 @@ class TransferFit:
 
     def log_spread(self, points: Sequence[Features]) -> tuple[Array, Array]:
         """Return predicted log rates and their standard deviations, unscaled, a new rig each."""
-        model = StepModel(points, self.names)
-        size = len(self.names)
-        stack = np.vstack([self.theta, self.theta + 1e-4 * np.eye(size)])
-        rates = model.log_rate(stack)
-        slope = (rates[1:] - rates[0]) / 1e-4
-        variance = np.einsum("in,ij,jn->n", slope, self.covariance, slope)
+        log_rate, slope = derivatives(StepModel(points, self.names).log_rate, self.theta)
+        variance = np.einsum("ni,ij,nj->n", slope, self.covariance, slope)
         unknown = [
             sum(
                 EFFECTS[kind] ** 2
@@ -134,7 +126,7 @@ class TransferFit:
             for point in points
         ]
         rigs = np.asarray([point.rig_spread**2 + noise(point.concurrency) ** 2 for point in points])
-        return rates[0], np.asarray(np.sqrt(variance + np.asarray(unknown) + rigs))
+        return log_rate, np.asarray(np.sqrt(variance + np.asarray(unknown) + rigs))
 
     def step_terms(self, point: Features) -> dict[str, float]:
         """Return the parts of one step in ms, for ``explain``."""

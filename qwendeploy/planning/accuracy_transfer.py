@@ -102,7 +102,7 @@ class TransferSummary:
 def leave_groups_out(fitter: Fitter, items: Sequence[TransferRow], way: str) -> list[HeldOut]:
     """Return every row predicted by a fit without its group, bands not yet calibrated."""
     names = np.asarray([WAYS[way](item.observation.features) for item in items])
-    start, _ = fitter.solve()
+    start, _ = fitter.problem.solve()
     found: list[HeldOut] = []
     for group in sorted(set(names)):
         out: NDArray[np.bool_] = names == group

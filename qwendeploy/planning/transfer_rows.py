@@ -78,7 +78,9 @@ def card_features(card: GpuModel) -> dict[str, object] | None:
     }
 
 
-def link_of(card: GpuModel, tp: int, interconnect: str | None, p2p: bool | None = None) -> Link:
+def link_of(
+    card: GpuModel, interconnect: str | None, p2p: bool | None = None, *, tp: int = 2
+) -> Link:
     """Return the kind of link between the cards of one option.
 
     ``p2p`` ``None`` means not stated: the stock driver of the card decides.
@@ -93,7 +95,7 @@ def link_of(card: GpuModel, tp: int, interconnect: str | None, p2p: bool | None 
     return "pcie-p2p" if p2p else "pcie"
 
 
-def image_family(engine: str, fork: str | None, version: str | None) -> str:
+def image_family(engine: str, fork: str | None, version: str | None = None) -> str:
     """Return whose host code runs the step: the fork, upstream vLLM by age, or another engine.
 
     Upstream overlaps scheduling with drafting from 0.22 on, which shortens the host's part.
@@ -175,7 +177,8 @@ def transfer_row(row: DecodeRow) -> TransferRow | None:
     accept = row.accept_rate if tokens and row.origin != "study" else None
     length = None if accept is None else 1 + tokens * accept
     note = row.note or ""
-    link = link_of(card, row.tp, row.interconnect, True if row.origin == "study" else _p2p(note))
+    p2p = True if row.origin == "study" else _p2p(note)
+    link = link_of(card, row.interconnect, p2p, tp=row.tp)
     rig = "|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link)))
     content = CONTENT.get(row.content or "", "mixed")
     features = Features(
