@@ -141,6 +141,7 @@ _FIELDS = (
     Field("memory.starts", B, "the memory model says that the server starts"),
     Field("memory.short_requests", N, "requests that run at once however short they are"),
     Field("memory.weights_gib", N, "weights on each card, GiB"),
+    Field("memory.block_tokens", N, "tokens of one block of the pool"),
     Field("memory.budget_gib", N, "memory the engine may use on each card, GiB"),
     Field("exposure.listen", T, "address that the port is reachable on"),
     Field("exposure.api_key", B, "requests need a key"),
@@ -160,12 +161,41 @@ _FIELDS = (
     Field("computed.capture_needed", N, "resolved.max_num_seqs × (1 + option.spec_tokens)"),
     Field("computed.step_tokens", N, "1 + option.spec_tokens"),
     Field("computed.seats_needed", N, "⌈workload.concurrency / option.replicas⌉"),
+    Field("computed.image_cuda", V, "CUDA version of a vllm/vllm-openai tag, from its name"),
     Field("computed.capture_covered_seats", N, "⌊resolved.capture_size / (1 + spec_tokens)⌋"),
 )
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _FIELDS}
 
-_COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable[..., float]]] = {
+
+@cache
+def parse_version(text: str) -> Version | None:
+    """Return a comparable version, ``None`` if the text is not one."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _image_cuda(image: FactValue, version: FactValue) -> str | None:
+    """Return the CUDA version of an upstream image; other images do not say it in their name.
+
+    The bare tag means CUDA 12.9 up to 0.19.1 and 13.0 from 0.20.0 (release notes of 0.20.0).
+    """
+    tag = str(image)[:_LONGEST_TAG]
+    if named := re.search(r"cu(1[23])(\d)", tag):
+        return f"{named[1]}.{named[2]}"
+    release = parse_version(str(version))
+    if release is None or not re.search(r"\bvllm/vllm-openai\b", tag):
+        return None
+    return "13.0" if release >= Version("0.20.0") else "12.9"
+
+
+_LONGEST_TAG = 512
+"""Characters of an image name that are looked at; a reference is at most 255 plus a digest."""
+
+_COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable[..., FactValue | None]]] = {
+    "computed.image_cuda": (("option.image", "option.engine_version"), _image_cuda),
     "computed.gpus_used": (("option.tp", "option.replicas"), lambda tp, n: tp * n),
     "computed.idle_gpus": (
         ("machine.gpu_count", "option.tp", "option.replicas"),
@@ -250,15 +280,6 @@ def lookup(facts: Mapping[str, FactValue], field: str) -> FactValue | None:
         return value
     sources, function = _COMPUTED[field]
     arguments = [facts.get(source) for source in sources]
-    if any(not isinstance(argument, int | float) for argument in arguments):
+    if any(argument is None for argument in arguments):
         return None
     return function(*arguments)
-
-
-@cache
-def parse_version(text: str) -> Version | None:
-    """Return a comparable version, ``None`` if the text is not one."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

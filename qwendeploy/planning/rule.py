@@ -131,8 +131,12 @@ class Applies(Model):
 
 
 class Judgement(Model):
-    """How ``audit`` reports a command in which the rule fires."""
+    """How ``audit`` reports a command in which the rule fires.
 
+    Several rules may report one fault: ``id`` is then the fault's name, else it is the rule's.
+    """
+
+    id: str | None = None
     severity: Literal["error", "warning", "info"]
     outcome: (
         Literal["fails_at_start", "fails_under_load", "degraded", "insecure", "wasteful"] | None

@@ -249,28 +249,38 @@ class RuleBook:
         Only rules with ``finding`` report. One that rejects or warns reports when it fires; one
         that sets flags, variables or limits reports when the command has another value.
         """
-        findings = []
-        for pass_ in Pass:
-            for fired in self.fire(pass_, facts, flags_known=flags_known):
-                judgement = fired.rule.finding
-                if judgement is None or not _violated(fired, facts, flags_known):
-                    continue
-                severity = judgement.severity
-                if fired.stale and severity == "error":
-                    severity = "warning"
-                findings.append(
-                    Finding(
-                        fired.rule.id,
-                        severity,
-                        None if fired.stale else judgement.outcome,
-                        fill(fired.rule.about, facts),
-                        fired.reason,
-                        fill(fired.rule.fix, facts),
-                        fired,
-                    )
-                )
-        order = {"error": 0, "warning": 1, "info": 2}
-        return tuple(sorted(findings, key=lambda finding: (order[finding.severity], finding.id)))
+        fired = [
+            result for pass_ in Pass for result in self.fire(pass_, facts, flags_known=flags_known)
+        ]
+        beaten = {other for result in fired if not result.stale for other in result.rule.overrides}
+        worst: dict[tuple[str, str], Finding] = {}
+        for result in fired:
+            if result.rule.id in beaten or result.rule.finding is None:
+                continue
+            if _violated(result, facts, flags_known):
+                found = _finding(result, result.rule.finding, facts)
+                before = worst.get((found.id, found.about))
+                if before is None or _RANK[found.severity] < _RANK[before.severity]:
+                    worst[found.id, found.about] = found
+        return tuple(sorted(worst.values(), key=lambda found: (_RANK[found.severity], found.id)))
+
+
+_RANK = {"error": 0, "warning": 1, "info": 2}
+
+
+def _finding(fired: Fired, judgement: Judgement, facts: Mapping[str, FactValue]) -> Finding:
+    severity = judgement.severity
+    if fired.stale and severity == "error":
+        severity = "warning"
+    return Finding(
+        judgement.id or fired.rule.id,
+        severity,
+        None if fired.stale else judgement.outcome,
+        fill(fired.rule.about, facts),
+        fired.reason,
+        fill(fired.rule.fix, facts),
+        fired,
+    )
 
 
 def _holds(compiled: _Compiled, facts: Mapping[str, FactValue], complete: bool) -> bool:
