@@ -1,0 +1,83 @@
+"""The answer of ``docker inspect`` read as a launch: a container that runs already."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from qwendeploy.auditing.docker_run import server_of_words
+from qwendeploy.auditing.launch import Container, Gpus, Launch, Port, parse_port
+from qwendeploy.auditing.text import Place, Word
+from qwendeploy.errors import UserError
+
+
+def is_inspection(text: str) -> bool:
+    """Say whether the text is such an answer."""
+    return text.lstrip()[:1] in ("[", "{") and '"HostConfig"' in text
+
+
+def read_inspection(text: str, file: str) -> list[Launch]:
+    """Return the servers of the containers described.
+
+    Raises:
+        UserError: not the JSON that ``docker inspect`` prints.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise UserError(f"not the JSON of docker inspect: {problem}", where=file) from None
+    described = document if isinstance(document, list) else [document]
+    place = Place(file, 1)
+    launches = []
+    for item in described:
+        if not isinstance(item, dict) or not isinstance(item.get("Config"), dict):
+            raise UserError("not the JSON of docker inspect: no Config", where=file)
+        launch = _launch(item, place)
+        if launch.engine != "other":
+            launches.append(launch)
+    return launches
+
+
+def _launch(item: dict[str, Any], place: Place) -> Launch:
+    config = item["Config"]
+    host = item.get("HostConfig") or {}
+    image = Word(str(config.get("Image", "")), place)
+    words = tuple(
+        Word(str(text), place)
+        for part in (config.get("Entrypoint"), config.get("Cmd"))
+        for text in ([part] if isinstance(part, str) else part or [])
+    )
+    engine, arguments, inner = server_of_words(words, image.text)
+    pairs = (str(text).partition("=") for text in config.get("Env") or [])
+    env = {key: Word(value, place) for key, _, value in pairs}
+    container = Container(
+        image=image,
+        gpus=_gpus(host, place),
+        ports=tuple(_ports(host, place)),
+        volumes=tuple(Word(str(bind), place) for bind in host.get("Binds") or []),
+        network=Word(str(host["NetworkMode"]), place) if host.get("NetworkMode") else None,
+        shared_memory=host.get("IpcMode") == "host" or (host.get("ShmSize") or 0) > 2**27,
+    )
+    name = str(item.get("Name", "")).lstrip("/")
+    return Launch(place, "docker", engine, arguments, {**env, **inner}, container, name)
+
+
+def _gpus(host: dict[str, Any], place: Place) -> Gpus:
+    for request in host.get("DeviceRequests") or []:
+        ids = tuple(str(name) for name in request.get("DeviceIDs") or [])
+        if ids:
+            return Gpus(True, len(ids), ids, place)
+        count = request.get("Count")
+        return Gpus(True, count if isinstance(count, int) and count >= 0 else None, (), place)
+    return Gpus("nvidia" in str(host.get("Runtime", "")), None, (), place)
+
+
+def _ports(host: dict[str, Any], place: Place) -> list[Port]:
+    found = []
+    for target, bindings in (host.get("PortBindings") or {}).items():
+        for binding in bindings or []:
+            address = str(binding.get("HostIp") or "")
+            port = parse_port(f"{binding.get('HostPort', '')}:{target}", place)
+            if port is not None:
+                found.append(Port(address, port.host, port.container, place))
+    return found

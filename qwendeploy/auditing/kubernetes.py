@@ -1,0 +1,164 @@
+"""Kubernetes manifests read as launches: every container that starts an engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from qwendeploy.auditing.docker_run import server_of_words
+from qwendeploy.auditing.launch import Container, Gpus, Launch, Port
+from qwendeploy.auditing.text import Word
+from qwendeploy.auditing.yaml_tree import Tree
+
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+_GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+
+
+def is_manifest(tree: Tree) -> bool:
+    """Say whether the document is a Kubernetes object."""
+    fields = tree.mapping(tree.root)
+    return "kind" in fields and "apiVersion" in fields
+
+
+def read_manifests(trees: list[Tree]) -> list[Launch]:
+    """Return the engine servers of all manifests of a file."""
+    published = any(_published(tree) for tree in trees)
+    launches = []
+    for tree in trees:
+        for pod, container in _containers(tree, tree.root, 0):
+            launch = _launch(tree, pod, container, published)
+            if launch.engine != "other":
+                launches.append(launch)
+    return launches
+
+
+def _published(tree: Tree) -> bool:
+    """Say whether the object makes a port reachable from outside the cluster."""
+    kind = tree.word(tree.at(tree.root, "kind"))
+    if kind is None:
+        return False
+    service = tree.word(tree.at(tree.root, "spec", "type"))
+    if kind.text == "Service" and service is not None:
+        return service.text in ("LoadBalancer", "NodePort")
+    return kind.text == "Ingress"
+
+
+def _containers(tree: Tree, node: Node, depth: int) -> Iterator[tuple[Node, Node]]:
+    """Yield (pod spec, container) wherever a pod template may stand."""
+    if depth > 12:
+        return
+    if isinstance(node, MappingNode):
+        for name, value in tree.mapping(node).items():
+            if name == "containers":
+                for container in tree.sequence(value):
+                    yield node, container
+            elif name not in ("initContainers", "metadata"):
+                yield from _containers(tree, value, depth + 1)
+    elif isinstance(node, SequenceNode):
+        for item in tree.sequence(node)[:100]:
+            yield from _containers(tree, item, depth + 1)
+
+
+def _launch(tree: Tree, pod: Node, node: Node, published: bool) -> Launch:
+    place = tree.place(node)
+    image = tree.word(tree.at(node, "image"))
+    env = _environment(tree, node)
+    words = tuple(
+        Word(_substituted(word.text, env), word.place)
+        for key in ("command", "args")
+        for item in tree.sequence(tree.at(node, key))
+        if (word := tree.word(item)) is not None
+    )
+    engine, arguments, inner = server_of_words(words, image.text if image else "")
+    name = tree.word(tree.at(node, "name"))
+    host_network = tree.word(tree.at(pod, "hostNetwork"))
+    on_host = host_network is not None and host_network.text == "true"
+    container = Container(
+        image=image,
+        gpus=_gpus(tree, node),
+        ports=tuple(_ports(tree, node)),
+        volumes=tuple(_mounts(tree, pod, node)),
+        network=Word("host", host_network.place) if host_network and on_host else None,
+        shared_memory=_shares_memory(tree, pod, node),
+        published_by_cluster=published,
+    )
+    return Launch(
+        place,
+        "kubernetes",
+        engine,
+        arguments,
+        {**env, **inner},
+        container,
+        name.text if name else "",
+        tuple(_unread(tree, node)),
+    )
+
+
+def _environment(tree: Tree, node: Node) -> dict[str, Word]:
+    env: dict[str, Word] = {}
+    for item in tree.sequence(tree.at(node, "env")):
+        name = tree.word(tree.at(item, "name"))
+        if name is None:
+            continue
+        value = tree.word(tree.at(item, "value"))
+        env[name.text] = value or Word(f"${name.text}", name.place)
+    return env
+
+
+def _unread(tree: Tree, node: Node) -> Iterator[str]:
+    for item in tree.sequence(tree.at(node, "envFrom")):
+        for kind in ("configMapRef", "secretRef"):
+            name = tree.word(tree.at(item, kind, "name"))
+            if name is not None:
+                yield f"variables of {kind.removesuffix('Ref')} {name.text}"
+
+
+def _substituted(text: str, env: Mapping[str, Word]) -> str:
+    """Return text with ``$(NAME)`` of the container's own variables put in."""
+
+    def value(match: re.Match[str]) -> str:
+        known = env.get(match[1])
+        return known.text if known is not None else f"${match[1]}"
+
+    return _REFERENCE.sub(value, text)
+
+
+def _gpus(tree: Tree, node: Node) -> Gpus:
+    for group in ("limits", "requests"):
+        resources = tree.mapping(tree.at(node, "resources", group))
+        for name, value in resources.items():
+            word = tree.word(value)
+            if name in _GPU_RESOURCES or name.startswith("nvidia.com/mig"):
+                count = int(word.text) if word and word.text.isdigit() else None
+                return Gpus(count != 0, count, (), tree.place(value))
+    return Gpus(False, 0, (), tree.place(node))
+
+
+def _ports(tree: Tree, node: Node) -> Iterator[Port]:
+    for item in tree.sequence(tree.at(node, "ports")):
+        target = tree.word(tree.at(item, "containerPort"))
+        host = tree.word(tree.at(item, "hostPort"))
+        if target is not None:
+            yield Port("cluster" if host is None else "", "", target.text, target.place)
+
+
+def _mounts(tree: Tree, pod: Node, node: Node) -> Iterator[Word]:
+    sources = {}
+    for volume in tree.sequence(tree.at(pod, "volumes")):
+        name = tree.word(tree.at(volume, "name"))
+        path = tree.word(tree.at(volume, "hostPath", "path"))
+        if name is not None:
+            sources[name.text] = path.text if path else name.text
+    for mount in tree.sequence(tree.at(node, "volumeMounts")):
+        name = tree.word(tree.at(mount, "name"))
+        target = tree.word(tree.at(mount, "mountPath"))
+        if name is not None and target is not None:
+            yield Word(f"{sources.get(name.text, name.text)}:{target.text}", target.place)
+
+
+def _shares_memory(tree: Tree, pod: Node, node: Node) -> bool:
+    ipc = tree.word(tree.at(pod, "hostIPC"))
+    mounts = any(word.text.endswith(":/dev/shm") for word in _mounts(tree, pod, node))
+    return mounts or (ipc is not None and ipc.text == "true")

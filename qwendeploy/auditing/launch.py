@@ -1,0 +1,185 @@
+"""What a foreign file starts: one server with its arguments, variables and container."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qwendeploy.auditing.text import Place, Word
+
+Runtime = Literal["docker", "podman", "kubernetes", "none"]
+EngineName = Literal["vllm", "llama.cpp", "sglang", "other"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a container that the host publishes; ``address`` empty is every interface."""
+
+    address: str
+    host: str
+    container: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that a container is given."""
+
+    passed: bool
+    count: int | None = None
+    """``None`` is all of them."""
+    devices: tuple[str, ...] = ()
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Container:
+    """How the server is boxed; ``None`` fields are not stated."""
+
+    image: Word | None
+    gpus: Gpus | None = None
+    """``None``: the file does not say how it is run (a Dockerfile)."""
+    ports: tuple[Port, ...] = ()
+    volumes: tuple[Word, ...] = ()
+    network: Word | None = None
+    shared_memory: bool | None = None
+    platform: Word | None = None
+    devices: tuple[Word, ...] = ()
+    published_by_cluster: bool = False
+    restart: Word | None = None
+
+    @property
+    def amd(self) -> bool:
+        """Whether AMD or Intel devices are handed in by path."""
+        return any(word.text.startswith(("/dev/kfd", "/dev/dri")) for word in self.devices)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One server start as written. ``arguments`` follow the engine's own command."""
+
+    place: Place
+    runtime: Runtime
+    engine: EngineName
+    arguments: tuple[Word, ...]
+    env: Mapping[str, Word] = field(default_factory=dict)
+    container: Container | None = None
+    name: str = ""
+    unread: tuple[str, ...] = ()
+    """Files the launch names that were not read, and other parts that stay unknown."""
+
+
+_VLLM_MODULE = re.compile(r"^vllm\.entrypoints\.(openai\.api_server|api_server|cli\.main)$")
+_PYTHON = re.compile(r"(^|/)python(\d(\.\d+)?)?$")
+
+
+def server_in(words: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | None:
+    """Return the engine and its arguments when the words start one, else ``None``.
+
+    Wrappers in front (``exec``, ``sudo``, ``env``, ``nohup``, ``uv run`` …) are passed over.
+    """
+    for index, word in enumerate(words[:40]):
+        base = word.text.rsplit("/", 1)[-1]
+        rest = words[index + 1 :]
+        if base == "vllm" and rest and rest[0].text == "serve":
+            return "vllm", rest[1:]
+        if base in ("llama-server", "llama-server.exe"):
+            return "llama.cpp", rest
+        if base == "sglang" and rest and rest[0].text == "serve":
+            return "sglang", rest[1:]
+        if _PYTHON.search(word.text):
+            found = _python_module(rest)
+            if found is not None:
+                return found
+    return None
+
+
+def _python_module(rest: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | None:
+    for index, word in enumerate(rest[:6]):
+        if word.text != "-m" or index + 1 >= len(rest):
+            continue
+        module, after = rest[index + 1].text, rest[index + 2 :]
+        if _VLLM_MODULE.match(module):
+            if module.endswith("cli.main") and after and after[0].text == "serve":
+                after = after[1:]
+            return "vllm", after
+        if module == "sglang.launch_server":
+            return "sglang", after
+        if module.startswith("llama_cpp"):
+            return "llama.cpp", after
+    return None
+
+
+def engine_of_image(image: str) -> EngineName:
+    """Return the engine that an image's entry point starts, as its name tells."""
+    name = image.lower()
+    if "llama.cpp" in name or "llama-server" in name or "llamacpp" in name:
+        return "llama.cpp"
+    if "sglang" in name:
+        return "sglang"
+    if "vllm" in name:
+        return "vllm"
+    return "other"
+
+
+_ENGINE_MARKS = ("--max-model-len", "--tensor-parallel-size", "--gpu-memory-utilization")
+
+
+def engine_of_arguments(arguments: tuple[Word, ...]) -> EngineName:
+    """Return the engine whose flags the arguments look like."""
+    texts = {word.text.split("=")[0] for word in arguments}
+    if texts & set(_ENGINE_MARKS) or ("--model" in texts and "--served-model-name" in texts):
+        return "vllm"
+    if texts & {"-ngl", "--n-gpu-layers", "-hf", "--hf-repo", "--ctx-size"}:
+        return "llama.cpp"
+    return "other"
+
+
+def parse_port(text: str, place: Place) -> Port | None:
+    """Return a published port of docker's short form, ``None`` if only the container's is given."""
+    body = text.partition("/")[0]
+    if body.startswith("["):
+        address, _, rest = body[1:].partition("]:")
+    else:
+        parts = body.rsplit(":", 2)
+        address, rest = (parts[0], ":".join(parts[1:])) if len(parts) == 3 else ("", body)
+    host, colon, container = rest.partition(":")
+    if not colon:
+        # A bare container port gets a random host port on every interface.
+        return Port(address, "", host, place)
+    return Port(address, host, container, place)
+
+
+def parse_gpus(text: str, place: Place) -> Gpus:
+    """Return what docker's ``--gpus`` value hands in."""
+    body = text.strip().strip("\"'")
+    fields = dict(part.split("=", 1) for part in re.split(r",(?=[a-z]+=)", body) if "=" in part)
+    devices = fields.get("device", "")
+    if devices:
+        names = tuple(name for name in devices.strip("\"'").split(",") if name)
+        return Gpus(True, len(names), names, place)
+    amount = fields.get("count", body)
+    if amount.lstrip("-").isdigit() and int(amount) >= 0:
+        return Gpus(int(amount) > 0, int(amount), (), place)
+    return Gpus(True, None, (), place)
+
+
+def nvidia_devices(devices: tuple[Word, ...]) -> Gpus | None:
+    """Return the GPUs handed in as CDI or device nodes, ``None`` if there are none."""
+    names = [
+        word.text.split("nvidia.com/gpu=", 1)[1]
+        for word in devices
+        if "nvidia.com/gpu=" in word.text
+    ]
+    if names:
+        place = devices[0].place
+        if "all" in names:
+            return Gpus(True, None, (), place)
+        return Gpus(True, len(names), tuple(names), place)
+    nodes = [word for word in devices if re.match(r"/dev/nvidia\d", word.text)]
+    if nodes:
+        return Gpus(True, len(nodes), (), nodes[0].place)
+    amd = [word for word in devices if word.text.startswith("/dev/kfd")]
+    return Gpus(True, None, (), amd[0].place) if amd else None

@@ -1,0 +1,186 @@
+"""Launches from a file, a directory or a text: the format is told by its content.
+
+What is read: shell text with ``docker run``, ``podman run``, ``vllm serve``, the Python module or
+``llama-server``; compose files; systemd units and quadlets; Kubernetes manifests; Dockerfiles; the
+answer of ``docker inspect``. What cannot be read is named. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from qwendeploy.auditing.compose import is_compose, read_compose
+from qwendeploy.auditing.docker_run import (
+    EnvFiles,
+    no_env_files,
+    read_container_run,
+    shell_script,
+)
+from qwendeploy.auditing.dockerfile import is_dockerfile, read_dockerfile
+from qwendeploy.auditing.inspect_container import is_inspection, read_inspection
+from qwendeploy.auditing.kubernetes import is_manifest, read_manifests
+from qwendeploy.auditing.launch import Launch, server_in
+from qwendeploy.auditing.shell import Command, commands
+from qwendeploy.auditing.systemd import is_unit, read_unit
+from qwendeploy.auditing.text import Place, Word, decode, read_text
+from qwendeploy.auditing.yaml_tree import read_yaml
+from qwendeploy.errors import UserError
+
+MOST_FILES = 60
+"""Files of a directory that are looked at."""
+_LAUNCH_SUFFIXES = {".sh", ".bash", ".yml", ".yaml", ".service", ".container", ".json", ".txt", ""}
+_YAML_LIKE = re.compile(r"^(services|apiVersion|kind|version|x-[\w-]+|name|items):", re.MULTILINE)
+_NO_LAUNCH = "no server launch found"
+_HINT = (
+    "read are docker/podman run, vllm serve, python -m vllm.entrypoints.openai.api_server, "
+    "llama-server, compose files, systemd units, quadlets, Kubernetes manifests, Dockerfiles "
+    "and docker inspect"
+)
+
+
+def read_launches(path: Path) -> list[Launch]:
+    """Return every server launch of a file, or of the files in a directory (not below it).
+
+    Raises:
+        UserError: unreadable, of no format that is read, or without a launch.
+    """
+    if not path.is_dir():
+        return read_launch_text(read_text(path), str(path), path.parent)
+    launches: list[Launch] = []
+    problems: list[UserError] = []
+    candidates = [
+        entry
+        for entry in sorted(path.iterdir())
+        if entry.is_file() and (entry.suffix in _LAUNCH_SUFFIXES or "file" in entry.name.lower())
+    ]
+    for entry in candidates[:MOST_FILES]:
+        try:
+            launches.extend(read_launch_text(read_text(entry), str(entry), path))
+        except UserError as problem:
+            if problem.what != _NO_LAUNCH:
+                problems.append(problem)
+    if not launches:
+        if problems:
+            raise problems[0]
+        raise UserError(_NO_LAUNCH, where=str(path), hint=_HINT)
+    return launches
+
+
+def read_launch_bytes(raw: bytes, name: str) -> list[Launch]:
+    """Return every server launch of a stream such as standard input. Raises as above."""
+    return read_launch_text(decode(raw, name), name, None)
+
+
+def read_launch_text(text: str, file: str, directory: Path | None = None) -> list[Launch]:
+    """Return every server launch of a text. Environment files are read beside it only.
+
+    Raises:
+        UserError: the text is of no format that is read, or holds no launch.
+    """
+    launches = _read(text, file, directory)
+    if not launches:
+        raise UserError(_NO_LAUNCH, where=file, hint=_HINT)
+    return launches
+
+
+def _read(text: str, file: str, directory: Path | None) -> list[Launch]:
+    env_files = beside(directory) if directory is not None else no_env_files
+    if is_inspection(text):
+        return read_inspection(text, file)
+    if is_unit(text):
+        return read_unit(text, file, env_files)
+    if is_dockerfile(text, file):
+        return read_dockerfile(text, file)
+    if file.endswith((".yml", ".yaml")) or _YAML_LIKE.search(text):
+        return _read_yaml(text, file, directory, env_files)
+    return list(_read_shell(text, file, env_files))
+
+
+def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles) -> list[Launch]:
+    trees = read_yaml(text, file)
+    manifests = [tree for tree in trees if is_manifest(tree)]
+    if manifests:
+        return read_manifests(manifests)
+    variables: dict[str, str] = {}
+    if directory is not None:
+        known = env_files(Word(".env", Place(file, 1)))
+        variables = {name: word.text for name, word in (known or {}).items()}
+    return [
+        launch
+        for tree in trees
+        if is_compose(tree)
+        for launch in read_compose(tree, variables, env_files)
+    ]
+
+
+def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
+    for command in commands(text, file):
+        yield from _of_command(command, env_files, 0)
+
+
+def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[Launch]:
+    launch = read_container_run(command.words, env_files)
+    if launch is not None:
+        if launch.engine != "other":
+            yield launch
+        return
+    found = server_in(command.words)
+    if found is not None:
+        env = {**command.exported, **command.prefix, **_env_words(command.words)}
+        yield Launch(command.words[0].place, "none", found[0], found[1], env)
+        return
+    script = shell_script(command.words)
+    if script is not None and depth < 4:
+        for inner in commands(script.text, script.place.file, first_line=script.place.line):
+            yield from _of_command(inner, env_files, depth + 1)
+
+
+def _env_words(words: tuple[Word, ...]) -> dict[str, Word]:
+    """Return the variables of ``env NAME=value … program``."""
+    found: dict[str, Word] = {}
+    if "env" not in {word.text.rsplit("/", 1)[-1] for word in words[:4]}:
+        return found
+    for word in words[1:40]:
+        match = re.match(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", word.text, re.DOTALL)
+        if match:
+            found[match[1]] = Word(match[2], word.place)
+    return found
+
+
+def beside(directory: Path) -> EnvFiles:
+    """Return a reader of environment files that lie in ``directory``; others are not opened.
+
+    A launch file is foreign: a path that leads elsewhere must not bring this machine's files into
+    a report.
+    """
+
+    def read(name: Word) -> Mapping[str, Word] | None:
+        root = directory.resolve()
+        if "$" in name.text:
+            return None
+        try:
+            path = (root / name.text).resolve()
+            if not path.is_relative_to(root) or not path.is_file():
+                return None
+            return env_file_words(read_text(path, name.text), name.text)
+        except (OSError, ValueError, UserError):
+            return None
+
+    return read
+
+
+def env_file_words(text: str, file: str) -> dict[str, Word]:
+    """Return the variables of an environment file (``NAME=value`` lines)."""
+    found: dict[str, Word] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.strip().removeprefix("export ")
+        if not stripped or stripped.startswith("#") or "=" not in stripped:
+            continue
+        key, _, value = stripped.partition("=")
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        found[key.strip()] = Word(value, Place(file, number))
+    return found
