@@ -9,9 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qwendeploy.planning.request import Pins, Request
+
+__all__ = ["Pins", "Request"]
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qwendeploy.documents import Machine, Plan, Workload
     from qwendeploy.rendering.writer import Written
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.view import TableSummary, TableView
@@ -92,3 +97,44 @@ def data_check(directory: Path | None = None) -> CheckReport:
     from qwendeploy.tables import checks
 
     return checks.check_tables(directory)
+
+
+def recommend(machine: Machine, workload: Workload, request: Request | None = None) -> Plan:
+    """Return the plan for a machine and a workload.
+
+    Raises:
+        NoPlan: no option is feasible, or the machine cannot serve; carries the trace.
+        UserError: the settings contradict each other or name something unknown.
+    """
+    from qwendeploy.planning.recommend import recommend as planned
+
+    return planned(machine, workload, request)
+
+
+def resolve_machine(
+    *,
+    gpu: str | None = None,
+    gpus: int | None = None,
+    vram: float | None = None,
+    driver: str | None = None,
+    nvlink: bool | None = None,
+    devices: str | None = None,
+    machine_file: Path | None = None,
+) -> Machine:
+    """Return the machine that is stated, stored in a file, found here, or assumed, in that order.
+
+    Raises:
+        UserError: a setting is invalid or contradicts another, or a file cannot be read.
+        EnvironmentProblem: this computer's GPUs cannot be read or none is usable.
+    """
+    from qwendeploy.planning.machines import resolve
+
+    return resolve(
+        gpu=gpu,
+        gpus=gpus,
+        vram=vram,
+        driver=driver,
+        nvlink=nvlink,
+        devices=devices,
+        machine_file=machine_file,
+    )

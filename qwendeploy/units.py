@@ -50,7 +50,7 @@ def format_tokens(tokens: int) -> str:
 
 def format_count(value: float) -> str:
     """Return a number at the precision it deserves: three significant digits, thousands marked."""
-    if value >= 100:
+    if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     if value >= 10:
         return f"{value:.1f}"

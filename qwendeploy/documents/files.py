@@ -6,6 +6,7 @@ JSON is read too, being YAML. ruamel.yaml is imported on use: most verbs read no
 from __future__ import annotations
 
 import io
+import secrets
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +55,7 @@ def dump_document(document: Document) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
+    yaml.representer.add_representer(str, _represent_text)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.allow_unicode = True
@@ -61,6 +63,38 @@ def dump_document(document: Document) -> str:
     stream = io.StringIO()
     yaml.dump(document.model_dump(mode="json", by_alias=True), stream)
     return stream.getvalue()
+
+
+def write_text(path: Path, text: str, *, force: bool) -> None:
+    """Write a file whole or not at all: complete under a temporary name, then renamed.
+
+    Raises:
+        UserError: the file exists with other content and not ``force``, or cannot be written.
+    """
+    try:
+        if path.exists() and not force and path.read_bytes() != text.encode():
+            raise UserError(
+                "exists with other content", where=str(path), hint="repeat with --force"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as problem:
+        raise UserError(
+            f"cannot be written: {problem.strerror or problem}",
+            where=str(path),
+            hint="choose another -o, or correct its permissions",
+        ) from None
+
+
+def _represent_text(representer: Any, text: str) -> Any:
+    """Represent text; what YAML takes for a line break or refuses is escaped in quotes."""
+    style = None if text.isprintable() else '"'
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _text_of(path: Path) -> str:

@@ -122,6 +122,8 @@ class Plan(Document):
     """Lines that must come first: assumed machine, third-party image, lowered quality class."""
     reasons: tuple[str, ...] = ()
     """The decisive reasons, most decisive first."""
+    capacity: tuple[str, ...] = ()
+    """How many requests of which length run, what happens beyond, and what would change it."""
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     trace: tuple[TraceEntry, ...] = ()

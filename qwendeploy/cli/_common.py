@@ -1,0 +1,302 @@
+"""Settings that several verbs share: the machine, the workload, output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from qwendeploy import api
+from qwendeploy.api import Pins, Request
+from qwendeploy.documents import Document, Machine, Objective, Quality, Workload
+from qwendeploy.documents.files import dump_document, write_text
+from qwendeploy.errors import UserError
+from qwendeploy.units import parse_tokens
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Tokens(click.ParamType):
+    """A number of tokens: 262144, 256k, 0.25M."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_tokens(value, setting=param.opts[0] if param else "length")
+        except UserError as problem:
+            self.fail(f"{problem.what} ({problem.hint})", param, ctx)
+
+
+class TokenList(click.ParamType):
+    """Numbers of tokens separated by commas."""
+
+    name = "tokens,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        one = Tokens()
+        return tuple(one.convert(part.strip(), param, ctx) for part in str(value).split(","))
+
+
+class CountList(click.ParamType):
+    """Positive whole numbers separated by commas."""
+
+    name = "n,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            counts = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers; write 1,8,32", param, ctx)
+        if any(count < 1 for count in counts):
+            self.fail(f"{value!r} has a number below 1", param, ctx)
+        return counts
+
+
+TOKENS = Tokens()
+TOKEN_LIST = TokenList()
+COUNT_LIST = CountList()
+
+
+def _apply(decorators: list[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+machine_settings = _apply(
+    [
+        click.option("--gpu", metavar="NAME", help="GPU model, for instance 'RTX PRO 6000'."),
+        click.option("--gpus", type=click.IntRange(1, 64), help="Number of GPUs."),
+        click.option(
+            "--vram",
+            type=float,
+            metavar="GIB",
+            help="Memory of one GPU, where the name leaves it open.",
+        ),
+        click.option("--driver", metavar="VERSION", help="NVIDIA driver, for instance 580.65."),
+        click.option("--nvlink/--no-nvlink", default=None, help="Whether the GPUs have NVLink."),
+        click.option("--devices", metavar="I,J,...", help="Serve on these GPU indices."),
+        click.option(
+            "--machine",
+            "machine_file",
+            type=click.Path(path_type=Path),
+            help="Machine file written by 'detect -o', or a folder of saved nvidia-smi output.",
+        ),
+    ]
+)
+
+workload_settings = _apply(
+    [
+        click.option("--ctx", type=TOKENS, default=None, help="Longest context of a request."),
+        click.option(
+            "--c",
+            "--concurrency",
+            "concurrency",
+            type=click.IntRange(1, 4096),
+            default=None,
+            help="Requests in flight.",
+        ),
+        click.option("--typical-ctx", type=TOKENS, help="Typical context of a request."),
+        click.option("--isl", type=TOKENS, help="Input tokens of a request."),
+        click.option("--osl", type=TOKENS, help="Output tokens of a request."),
+        click.option(
+            "--content",
+            type=click.Choice(["prose", "code", "agent", "mixed"]),
+            default="mixed",
+            show_default=True,
+            help="What is generated; drafts are accepted more often in code.",
+        ),
+        click.option("--separate-contexts", is_flag=True, help="Requests share no context."),
+        click.option("--vision", is_flag=True, help="Keep image input (costs memory)."),
+        click.option(
+            "--quality",
+            type=click.Choice(["reference", "near", "relaxed", "any"]),
+            help="Weakest quality class to accept; near unless stated.",
+        ),
+        click.option(
+            "--tpot",
+            "tpot_ms",
+            type=click.FloatRange(0, min_open=True),
+            metavar="MS",
+            help="Most milliseconds a token.",
+        ),
+        click.option(
+            "--ttft",
+            "ttft_ms",
+            type=click.FloatRange(0, min_open=True),
+            metavar="MS",
+            help="Most milliseconds to the first token of a cold request.",
+        ),
+        click.option(
+            "--objective",
+            type=click.Choice(["throughput", "latency", "capacity"]),
+            help="What to maximise; throughput, or latency for one request.",
+        ),
+        click.option(
+            "--prefix-cache",
+            type=click.Choice(["on", "off", "auto"]),
+            default="auto",
+            show_default=True,
+            help="Prefix caching.",
+        ),
+    ]
+)
+
+option_settings = _apply(
+    [
+        click.option(
+            "--engine", type=click.Choice(["vllm", "llama.cpp"]), help="Inference engine."
+        ),
+        click.option("--image", help="Container image to use."),
+        click.option("--upstream-only", is_flag=True, help="No third-party image."),
+        click.option("--checkpoint", help="Repository or folder of the weights."),
+        click.option("--quant", help="Weight format, for instance fp8."),
+        click.option("--kv-cache-dtype", type=click.Choice(["bf16", "fp8"]), help="KV cache type."),
+        click.option(
+            "--spec",
+            "spec_method",
+            type=click.Choice(["none", "mtp", "dflash"]),
+            help="Draft method.",
+        ),
+        click.option("--spec-tokens", type=click.IntRange(1, 16), help="Draft tokens a step."),
+        click.option("--tp", type=click.IntRange(1, 64), help="Tensor-parallel size."),
+        click.option("--replicas", type=click.IntRange(1, 64), help="Independent copies."),
+        click.option(
+            "--util",
+            "gpu_memory_utilization",
+            type=click.FloatRange(0.05, 1.0),
+            help="Share of the GPU's memory the engine may use.",
+        ),
+        click.option("--max-num-seqs", type=click.IntRange(1, 4096), help="Seats."),
+        click.option("--max-num-batched-tokens", type=TOKENS, help="Tokens of one scheduler step."),
+        click.option(
+            "--capture-size", type=TOKENS, help="Largest captured CUDA-graph step, tokens."
+        ),
+    ]
+)
+
+
+def pick(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the named settings that were stated."""
+    return {name: settings[name] for name in names if settings.get(name) is not None}
+
+
+OPTION_PINS = (
+    "engine",
+    "image",
+    "upstream_only",
+    "checkpoint",
+    "quant",
+    "kv_cache_dtype",
+    "spec_method",
+    "spec_tokens",
+    "tp",
+    "replicas",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "capture_size",
+)
+_WORKLOAD = ("isl", "osl", "content", "vision", "tpot_ms", "ttft_ms", "prefix_cache")
+_MACHINE = ("gpu", "gpus", "vram", "driver", "nvlink", "devices", "machine_file")
+
+
+def request_of(settings: dict[str, Any]) -> Request:
+    """Return what the user fixed, with the settings as typed.
+
+    Raises:
+        UserError: settings contradict each other.
+    """
+    pins = pick(settings, *OPTION_PINS)
+    if pins.get("spec_tokens") and pins.get("spec_method", "none") == "none":
+        raise UserError(
+            "--spec-tokens needs a draft method", where="--spec-tokens", hint="add --spec mtp"
+        )
+    image = pins.get("image") or ""
+    if pins.get("upstream_only") and image and not image.startswith("vllm/vllm-openai"):
+        raise UserError(
+            f"--upstream-only contradicts --image {image}", hint="leave out one of the two"
+        )
+    stated = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in settings.items()
+        if value not in (None, False)
+    }
+    return Request(
+        pins=Pins(**pins),
+        listen=settings.get("listen") or "127.0.0.1",
+        port=settings.get("port") or 8000,
+        inputs=stated,
+    )
+
+
+def workload_of(settings: dict[str, Any]) -> Workload:
+    """Return the workload; one request of 32k where nothing is stated.
+
+    Raises:
+        UserError: lengths contradict each other.
+    """
+    concurrency = settings.get("concurrency") or 1
+    ctx = settings.get("ctx")
+    typical = settings.get("typical_ctx")
+    if ctx is None:
+        ctx = max(typical or 0, 32768)
+    if typical is not None and typical > ctx:
+        raise UserError(
+            f"the typical context {typical:,} exceeds the longest {ctx:,}",
+            where="--typical-ctx",
+            hint="raise --ctx",
+        )
+    needed = (settings.get("isl") or 0) + (settings.get("osl") or 0)
+    if needed > ctx:
+        raise UserError(
+            f"--isl and --osl ask for {needed:,} tokens, --ctx allows {ctx:,}",
+            where="--ctx",
+            hint=f"--ctx {needed}",
+        )
+    objective = settings.get("objective") or ("throughput" if concurrency > 1 else "latency")
+    return Workload(
+        concurrency=concurrency,
+        max_context=ctx,
+        typical_context=typical,
+        contexts="separate" if settings.get("separate_contexts") else "shared",
+        quality=Quality(settings.get("quality") or "near"),
+        quality_explicit=settings.get("quality") is not None,
+        objective=Objective(objective),
+        **pick(settings, *_WORKLOAD),
+    )
+
+
+def machine_of(settings: dict[str, Any]) -> Machine:
+    """Return the machine that the settings name, read, or find here.
+
+    Raises:
+        UserError: a setting is invalid, contradicts another, or a file cannot be read.
+        EnvironmentProblem: this machine's GPUs cannot be read or used.
+    """
+    return api.resolve_machine(**{name: settings.get(name) for name in _MACHINE})
+
+
+def write_document(document: Document, path: Path, *, force: bool) -> None:
+    """Write a document whole or not at all.
+
+    Raises:
+        UserError: the file exists and not ``force``, or cannot be written.
+    """
+    write_text(path, dump_document(document), force=force)

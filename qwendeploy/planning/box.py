@@ -1,0 +1,148 @@
+"""What planning needs to know of a machine: the weakest of the GPUs it will serve on.
+
+Tensor parallelism runs at the pace and memory of the slowest card, so unlike cards count as the
+weakest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qwendeploy.documents import Gpu, Machine
+from qwendeploy.errors import NoPlan
+from qwendeploy.figures import Kind
+from qwendeploy.tables.gpus import GpuModel, find_gpu
+from qwendeploy.units import MIB
+
+BUILT_ARCHITECTURES = {
+    "6": "pascal",
+    "7.0": "volta",
+    "7.5": "turing",
+    "8.0": "ampere",
+    "8.6": "ampere",
+    "8.7": "ampere",
+    "8.9": "ada",
+    "9": "hopper",
+    "10": "blackwell",
+    "11": "blackwell",
+    "12": "blackwell",
+}
+"""Architecture by compute capability, longest prefix first (NVIDIA CUDA GPU table)."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """The serving GPUs of one machine, reduced to their weakest member."""
+
+    machine: Machine
+    model: GpuModel | None
+    """Catalogue entry of the weakest card; ``None`` for a card nobody listed."""
+    name: str
+    indices: tuple[int, ...]
+    vram_mib: int
+    compute_capability: str
+    unlike: bool
+    display: bool
+    figure_floor: Kind
+    """Weakest evidence that figures may claim on this card: estimated when it is unknown."""
+
+    @property
+    def count(self) -> int:
+        """GPUs to serve on."""
+        return len(self.indices)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the weakest card in bytes, as the driver prints it."""
+        return self.vram_mib * MIB
+
+    @property
+    def cc(self) -> tuple[int, int]:
+        """Compute capability as numbers, so that 12.0 sorts after 8.9."""
+        major, _, minor = self.compute_capability.partition(".")
+        return int(major), int(minor or 0)
+
+    @property
+    def architecture(self) -> str:
+        """Name of the architecture in lower case."""
+        if self.model is not None and self.model.architecture:
+            return self.model.architecture.lower()
+        for prefix in (self.compute_capability, self.compute_capability.split(".")[0]):
+            if prefix in BUILT_ARCHITECTURES:
+                return BUILT_ARCHITECTURES[prefix]
+        return "unknown"
+
+    @property
+    def bandwidth_gbps(self) -> float | None:
+        """Memory bandwidth of the weakest card in GB/s."""
+        return self.model.bandwidth_gbps if self.model else None
+
+
+def serving_gpus(machine: Machine) -> list[Gpu]:
+    """Return the GPUs to serve on: the chosen ones, else every usable one."""
+    wanted = machine.chosen_gpu_indices or machine.usable_gpu_indices
+    return [gpu for gpu in machine.gpus if gpu.index in wanted]
+
+
+def describe(machine: Machine) -> Box:
+    """Return the box of a machine.
+
+    Raises:
+        NoPlan: no GPU can serve, or its memory is not known; the message names the cause.
+    """
+    gpus = serving_gpus(machine)
+    if not gpus or machine.usable is False:
+        cause = machine.usable_reason or "no usable GPU"
+        raise NoPlan(f"this machine cannot serve: {cause}", where="machine")
+    models = [find_gpu(gpu.model or gpu.name or "") for gpu in gpus]
+    memories = [_memory_mib(gpu, model, machine) for gpu, model in zip(gpus, models, strict=True)]
+    if any(memory is None for memory in memories):
+        raise NoPlan(
+            "the memory of the GPUs is not shown",
+            where="machine",
+            hint="state it with --vram, for instance --vram 24",
+        )
+    known = [memory for memory in memories if memory is not None]
+    order = sorted(range(len(gpus)), key=lambda at: (_pace(models[at]), known[at]))
+    weakest = order[0]
+    capability = _capability(gpus, models)
+    name = models[weakest].name if models[weakest] else (gpus[weakest].name or "unknown GPU")  # type: ignore[union-attr]
+    return Box(
+        machine=machine,
+        model=models[weakest],
+        name=name,
+        indices=tuple(gpu.index if gpu.index is not None else at for at, gpu in enumerate(gpus)),
+        vram_mib=min(known),
+        compute_capability=capability,
+        unlike=len({(gpu.model or gpu.name, m) for gpu, m in zip(gpus, known, strict=True)}) > 1,
+        display=any(bool(gpu.display) for gpu in gpus),
+        figure_floor=Kind.MEASURED if models[weakest] else Kind.ESTIMATED,
+    )
+
+
+def _memory_mib(gpu: Gpu, model: GpuModel | None, machine: Machine) -> int | None:
+    if gpu.memory_mib:
+        return gpu.memory_mib
+    if machine.unified_memory and machine.host_memory_mib:
+        return machine.host_memory_mib
+    return model.memory_mib if model else None
+
+
+def _pace(model: GpuModel | None) -> float:
+    return model.bandwidth_gbps if model and model.bandwidth_gbps else 0.0
+
+
+def _capability(gpus: Sequence[Gpu], models: Sequence[GpuModel | None]) -> str:
+    shown = [
+        gpu.compute_capability or (model.compute_capability if model else None)
+        for gpu, model in zip(gpus, models, strict=True)
+    ]
+    known = [text for text in shown if text]
+    if not known:
+        raise NoPlan(
+            "the compute capability of the GPUs is neither shown nor known by name",
+            where="machine",
+            hint="name the card with --gpu",
+        )
+    return min(known, key=lambda text: tuple(int(part) for part in text.split(".")))

@@ -1,0 +1,108 @@
+"""How many requests of which length run in a plan, and what would change that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qwendeploy.documents import Option, Predictions
+from qwendeploy.errors import UserError
+from qwendeploy.planning.labels import draft_label
+from qwendeploy.planning.ranking import Scored
+from qwendeploy.planning.resolve import Memory, size_memory
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.survey import Survey
+from qwendeploy.tables.gpus import gpus
+from qwendeploy.units import format_tokens
+
+
+@dataclass(frozen=True)
+class Room:
+    """Full-length requests at once, and the context at which all requests run."""
+
+    full: int
+    context: int
+
+    def text(self, concurrency: int) -> str:
+        """Return both in words."""
+        return f"{self.full} full-length at once, all {concurrency} to {self.context:,} tokens"
+
+
+def capacity_lines(
+    result: Survey, best: Scored, predictions: Predictions
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the capacity of the plan in words, and the headlines where it falls short.
+
+    Falling short is said whenever not every request can have the longest context at once.
+    """
+    scene, candidate = result.scene, best.candidate
+    workload, option = scene.workload, candidate.option
+    room = _room(candidate.memory, option, workload.concurrency)
+    length = format_tokens(candidate.memory.max_model_len)
+    lines = [
+        f"{room.full} request{'s' if room.full != 1 else ''} of {length} at once; all "
+        f"{workload.concurrency} run up to {room.context:,} tokens each; beyond that the rest "
+        "queue until blocks are free."
+    ]
+    if room.full >= workload.concurrency:
+        return (lines[0].split(";")[0] + ": every request can have the full length.",), ()
+    changes = [
+        f"{label}: {other.text(workload.concurrency)}"
+        for label, other in _variants(option, scene)
+        if (other.full, other.context) != (room.full, room.context)
+    ]
+    if changes:
+        lines.append("It would change with " + "; ".join(changes) + ".")
+    del predictions
+    headline = (
+        f"{workload.concurrency} contexts of {length} do not fit at once: {room.full} do, and all "
+        f"{workload.concurrency} up to {room.context:,} tokens."
+    )
+    return tuple(lines), (headline,)
+
+
+def _room(memory: Memory, option: Option, concurrency: int) -> Room:
+    share = -(-concurrency // option.replicas)
+    full = memory.pool // memory.per_request * option.replicas
+    return Room(full, memory.longest_for(share))
+
+
+def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
+    """Return what the neighbours of an option could hold, those that can be computed."""
+    changes: list[tuple[str, dict[str, object], dict[str, object]]] = []
+    if option.kv_cache_dtype != "fp8":
+        changes.append(("fp8 KV", {"kv_cache_dtype": "fp8"}, {}))
+    if option.spec_method != "none":
+        changes.append(
+            (
+                f"no draft instead of {draft_label(option)}",
+                {"spec_method": "none", "spec_tokens": 0},
+                {},
+            )
+        )
+    changes.append(("a 16-bit state cache (numerics change)", {}, {"state_dtype": "float16"}))
+    larger = _larger_card(scene)
+    if larger is not None:
+        changes.append((f"{larger[0]} cards", {}, {"memory_mib": larger[1]}))
+    rooms = []
+    for label, of_option, of_question in changes:
+        try:
+            memory = size_memory(option.model_copy(update=of_option), scene, **of_question)
+        except UserError:
+            continue
+        if memory.pool > 1:
+            rooms.append((label, _room(memory, option, scene.workload.concurrency)))
+    return rooms
+
+
+def _larger_card(scene: Scene) -> tuple[str, int] | None:
+    """Return the smallest listed data-centre or workstation card with a quarter more memory."""
+    listed = [
+        (card.memory_mib, card.name)
+        for card in gpus()
+        if card.memory_mib
+        and card.segment in ("workstation", "datacenter")
+        and card.vendor == "NVIDIA"
+        and card.memory_mib > 1.25 * scene.box.vram_mib
+        and (card.compute_capability or "0") >= "8"
+    ]
+    return (min(listed)[1], min(listed)[0]) if listed else None

@@ -1,0 +1,25 @@
+"""Identity of plans: equal option, settings and operating point give equal ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from qwendeploy.documents import OperatingPoint, Option, Setting
+
+DIGITS = 12
+
+
+def plan_id(
+    option: Option, flags: Iterable[Setting], env: Iterable[Setting], point: OperatingPoint
+) -> str:
+    """Return the first 12 hex digits of the SHA-256 over what the plan runs and promises."""
+    content = {
+        "option": option.model_dump(mode="json"),
+        "flags": [[setting.name, setting.value] for setting in flags],
+        "env": [[setting.name, setting.value] for setting in env],
+        "point": point.model_dump(mode="json"),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,30 @@
+"""Short names of options for traces and text."""
+
+from __future__ import annotations
+
+from qwendeploy.documents import Option
+
+
+def draft_label(option: Option) -> str:
+    """Return ``mtp3``, ``dflash8`` or ``no draft``."""
+    if option.spec_method == "none":
+        return "no draft"
+    return f"{option.spec_method}{option.spec_tokens}"
+
+
+def layout_label(option: Option) -> str:
+    """Return ``tp2`` or ``2 x tp1``."""
+    return f"tp{option.tp}" if option.replicas == 1 else f"{option.replicas} x tp{option.tp}"
+
+
+def option_label(option: Option) -> str:
+    """Return one line that tells an option from its neighbours."""
+    parts = [
+        option.quant,
+        draft_label(option),
+        layout_label(option),
+        f"{option.kv_cache_dtype} KV",
+        "prefix cache on" if option.prefix_cache else "prefix cache off",
+        (option.image or option.engine).rsplit("/", 1)[-1],
+    ]
+    return " · ".join(parts)

@@ -1,0 +1,264 @@
+"""The words of a plan: what comes first, why the option won, what is assumed, what to expect."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qwendeploy.documents import Objective, Option, PlanWarning, Predictions, Quality, TraceEntry
+from qwendeploy.figures import Figure, Kind
+from qwendeploy.planning.capacity import capacity_lines
+from qwendeploy.planning.labels import draft_label, layout_label, option_label
+from qwendeploy.planning.ranking import TIE, Scored
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.survey import Survey
+from qwendeploy.tables.boot import BootRow, boot_rows
+from qwendeploy.units import format_tokens
+
+MOST_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything of a plan that is told rather than computed."""
+
+    headlines: tuple[str, ...]
+    reasons: tuple[str, ...]
+    capacity: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[PlanWarning, ...]
+
+
+def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Quality | None) -> Story:
+    """Return the story of the chosen option."""
+    capacity, short = capacity_lines(result, best, predictions)
+    return Story(
+        headlines=(*_headlines(result, best, lowered), *short),
+        reasons=_reasons(result, best),
+        capacity=capacity,
+        assumptions=_assumptions(result, best),
+        warnings=_warnings(best),
+    )
+
+
+def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[str]:
+    scene, option = result.scene, best.candidate.option
+    machine = scene.box.machine
+    lines = []
+    if machine.origin == "assumed":
+        lines.append(
+            f"No GPU found here: planned for {scene.box.count} x {scene.box.name}, the card of the "
+            "study. State yours with --gpu and --gpus."
+        )
+    if lowered is not None:
+        lines.append(
+            f"Nothing of class {scene.workload.quality} (8-bit or better) runs here: class "
+            f"{lowered} is planned. State --quality to insist."
+        )
+    if option.fork:
+        lines.append(_fork_line(result, best))
+    if scene.box.unlike:
+        lines.append(
+            "Unlike cards: everything runs at the pace and memory of the weakest, "
+            f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
+        )
+    return lines
+
+
+def _fork_line(result: Survey, best: Scored) -> str:
+    """Return the warning about a third party's image with upstream's price."""
+    upstream = next((item for item in result.ranked if not item.candidate.option.fork), None)
+    text = (
+        f"{best.candidate.option.image} is a third party's image without public source; it is the "
+        "one measured on this card."
+    )
+    if upstream is None:
+        return text + " No upstream option is feasible."
+    mine = best.predictions.aggregate_decode_tps
+    other = upstream.predictions.aggregate_decode_tps
+    price = ""
+    if mine is not None and other is not None:
+        change = (other.value - mine.value) / mine.value
+        price = f": {change:+.0%} ({other.kind})"
+    return f"{text} --upstream-only takes {upstream.candidate.option.image}{price}."
+
+
+def _reasons(result: Survey, best: Scored) -> tuple[str, ...]:
+    """Return what the option gains over its nearest neighbours in each respect, largest first."""
+    option = best.candidate.option
+    found: list[tuple[float, str]] = []
+    respects: list[tuple[str, Callable[[Option], object]]] = [
+        (option.quant, lambda other: other.quant),
+        (draft_label(option), lambda other: draft_label(other)),
+        (layout_label(option), lambda other: layout_label(other)),
+        (f"{option.kv_cache_dtype} KV", lambda other: other.kv_cache_dtype),
+    ]
+    for label, respect in respects:
+        reason = _against_neighbour(result, best, label, respect)
+        if reason is not None:
+            found.append(reason)
+    found.sort(key=lambda item: -item[0])
+    texts = [text for _, text in found]
+    if not texts:
+        texts.append("It is the only option that the rules and the memory leave.")
+    return tuple(texts[:MOST_REASONS])
+
+
+def _against_neighbour(
+    result: Survey, best: Scored, label: str, respect: Callable[[Option], object]
+) -> tuple[float, str] | None:
+    """Return (gain, text) against the best option that differs in this respect."""
+    objective = result.scene.workload.objective
+    option = best.candidate.option
+    mine = best.score(objective)
+    rivals = [item for item in result.ranked if respect(item.candidate.option) != respect(option)]
+    if rivals:
+        rival = max(rivals, key=lambda item: item.score(objective))
+        other = rival.score(objective)
+        if other <= 0 or mine <= 0:
+            return None
+        gain = mine / other - 1
+        name = _respect_name(rival.candidate.option, option, respect)
+        evidence = rival.predictions.aggregate_decode_tps
+        kind = f" ({evidence.kind})" if evidence else ""
+        if abs(gain) <= TIE:
+            return 0.0, f"{label} ties with {name}{kind} and is simpler or better measured."
+        return gain, f"{label}: {gain:+.0%} on the low end of the band against {name}{kind}."
+    return _only_one(result.trace, label, option, respect)
+
+
+def _respect_name(rival: Option, option: Option, respect: Callable[[Option], object]) -> str:
+    changed = [
+        text
+        for text, before in (
+            (rival.quant, option.quant),
+            (draft_label(rival), draft_label(option)),
+            (layout_label(rival), layout_label(option)),
+            (f"{rival.kv_cache_dtype} KV", f"{option.kv_cache_dtype} KV"),
+        )
+        if text != before
+    ]
+    return " + ".join(changed) or str(respect(rival))
+
+
+def _only_one(
+    trace: Sequence[TraceEntry], label: str, option: Option, respect: Callable[[Option], object]
+) -> tuple[float, str] | None:
+    """Return why nothing else was left in this respect, from the trace."""
+    own = set(option_label(option).split(" · "))
+    del respect
+    for entry in trace:
+        parts = set(entry.option.split(" · "))
+        if entry.effect == "rejected" and label in own - parts and len(own - parts) == 1:
+            return 1.0, f"{label}: {' '.join(parts - own)} is out, {entry.reason}."
+    return None
+
+
+def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
+    scene, option = result.scene, best.candidate.option
+    workload = scene.workload
+    lines = []
+    if workload.typical_context is None:
+        lines.append(
+            f"typical context {format_tokens(result.load.context)} (an eighth of the longest, or "
+            "what fits; --typical-ctx)"
+        )
+    shared = option.prefix_cache and workload.contexts == "shared"
+    lines.append(
+        "requests share one warm context (--separate-contexts if not)"
+        if shared
+        else "every request has a context of its own"
+    )
+    if not workload.vision:
+        lines.append("text only (--vision keeps images)")
+    if workload.isl is None or workload.osl is None:
+        lines.append("prompt and answer length (--isl, --osl)")
+    return tuple(lines)
+
+
+def _warnings(best: Scored) -> tuple[PlanWarning, ...]:
+    return tuple(
+        PlanWarning(rule=fired.rule.id, text=fired.reason)
+        for fired in best.candidate.fired
+        if any(effect.kind == "warn" for effect in fired.effects)
+    )
+
+
+# --- download and start ---
+
+_SIZE_KIND = {
+    "exact": Kind.MEASURED,
+    "published": Kind.MEASURED,
+    "computed": Kind.ESTIMATED,
+    "unknown": Kind.ESTIMATED,
+}
+
+
+def download(option: Option, scene: Scene) -> Figure | None:
+    """Return what is downloaded beside the image, GiB: weights and drafter."""
+    row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    size = scene.knowledge.files_gib(row)
+    source = row.source
+    drafter = scene.knowledge.drafter(option)
+    if drafter is not None:
+        size += drafter.gib_on_disk or 0.0
+        source += f"; {drafter.source}"
+    spread = 0.02 if row.kind in ("exact", "published") else 0.10
+    return Figure(
+        value=size,
+        unit="GiB",
+        low=size * (1 - spread),
+        high=size * (1 + spread),
+        kind=_SIZE_KIND[row.kind],
+        source=source,
+        n=1,
+    )
+
+
+def boot(option: Option, scene: Scene, start: str) -> Figure | None:
+    """Return seconds from start to serving, from the most similar measured starts.
+
+    Starts whose cache state no source states count for both kinds.
+    """
+    rows = [row for row in boot_rows() if row.start in (start, "unstated")]
+    for alike in (
+        lambda row: row.gpu == scene.box.name and row.quant == option.quant and row.tp == option.tp,
+        lambda row: row.gpu == scene.box.name,
+        lambda _row: True,
+    ):
+        found = [row for row in rows if alike(row)]
+        if len(found) >= 2:
+            return _boot_figure(found, own=found[0].gpu == scene.box.name)
+    return None
+
+
+def _boot_figure(rows: Sequence[BootRow], *, own: bool) -> Figure:
+    lows = [row.seconds for row in rows]
+    highs = [row.seconds_max or row.seconds for row in rows]
+    middle = statistics.median([(low + high) / 2 for low, high in zip(lows, highs, strict=True)])
+    return Figure(
+        value=middle,
+        unit="s",
+        low=min(lows),
+        high=max(highs),
+        kind=Kind.TRANSFERRED if own else Kind.ESTIMATED,
+        source=f"{len(rows)} measured starts, {rows[0].gpu if own else 'all cards'}",
+        n=sum(row.n for row in rows),
+    )
+
+
+def gated(option: Option, scene: Scene) -> tuple[str, ...]:
+    """Return the repositories that need an accepted licence and a token."""
+    row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    drafter = scene.knowledge.drafter(option)
+    return tuple(part.name for part in (row, drafter) if part is not None and part.gated)
+
+
+def objective_words(objective: Objective) -> str:
+    """Return what the ranking maximised."""
+    return {
+        Objective.THROUGHPUT: "output tokens/s over all requests",
+        Objective.LATENCY: "tokens/s of one request",
+        Objective.CAPACITY: "context that all requests can have",
+    }[objective]

@@ -1,0 +1,110 @@
+"""Every option worth asking the rules about, for one machine and workload.
+
+Options are the product of images, checkpoints, drafts, layouts, KV dtypes and prefix caching.
+Nothing is judged here: an option that cannot run is rejected by a rule or by memory, so that the
+trace can say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from qwendeploy.documents import KvDtype, Option, SpecMethod, Workload
+from qwendeploy.planning.box import Box
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.request import Pins
+from qwendeploy.tables.checkpoints import CheckpointRow
+from qwendeploy.tables.images import ImageRow
+
+TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
+"""Sizes that divide the model's 24 query and 48 state heads and that the engine accepts."""
+
+DRAFTS: tuple[tuple[SpecMethod, int], ...] = (
+    ("none", 0),
+    ("mtp", 2),
+    ("mtp", 3),
+    ("mtp", 4),
+    ("mtp", 5),
+    ("dflash", 5),
+    ("dflash", 7),
+    ("dflash", 8),
+    ("dflash", 15),
+)
+"""Draft methods and lengths that anybody measured on this model (benchdata/decode_*.csv)."""
+
+
+def enumerate_options(
+    box: Box, workload: Workload, pins: Pins, knowledge: Knowledge
+) -> Iterator[Option]:
+    """Yield every option that the pins leave open, most measured image first."""
+    for image in knowledge.candidate_images(box, pins):
+        for checkpoint in _checkpoints(image, pins, knowledge):
+            yield from _options_of(image, checkpoint, box, workload, pins)
+
+
+def _options_of(
+    image: ImageRow, checkpoint: CheckpointRow, box: Box, workload: Workload, pins: Pins
+) -> Iterator[Option]:
+    for (method, tokens), (tp, replicas), kv_dtype, prefix_cache in product(
+        _drafts(checkpoint, pins), layouts(box.count, pins), _kv_dtypes(pins), _caching(workload)
+    ):
+        yield Option(
+            engine="vllm",
+            image=image.name,
+            engine_version=image.engine_version,
+            fork=image.fork is not None,
+            checkpoint=checkpoint.name,
+            quant=checkpoint.quant,
+            kv_cache_dtype=kv_dtype,
+            spec_method=method,
+            spec_tokens=tokens,
+            tp=tp,
+            replicas=replicas,
+            prefix_cache=prefix_cache,
+        )
+
+
+def _checkpoints(image: ImageRow, pins: Pins, knowledge: Knowledge) -> list[CheckpointRow]:
+    found = [
+        row for row in knowledge.checkpoints if row.engine == image.engine and row.role == "target"
+    ]
+    if pins.checkpoint:
+        return [row for row in found if row.name == pins.checkpoint]
+    if pins.quant:
+        found = [row for row in found if row.quant == pins.quant]
+    return found
+
+
+def _drafts(checkpoint: CheckpointRow, pins: Pins) -> Sequence[tuple[SpecMethod, int]]:
+    if pins.spec_method is not None:
+        tokens = pins.spec_tokens
+        if tokens is None:
+            lengths = [length for method, length in DRAFTS if method == pins.spec_method]
+            return [(pins.spec_method, length) for length in lengths]
+        return [(pins.spec_method, 0 if pins.spec_method == "none" else tokens)]
+    return [draft for draft in DRAFTS if draft[0] != "mtp" or checkpoint.mtp is not False]
+
+
+def layouts(gpus: int, pins: Pins) -> list[tuple[int, int]]:
+    """Return every (tp, replicas) that uses the GPUs, fewest idle first.
+
+    A tensor-parallel size that leaves GPUs over is kept: three cards serve as one pair.
+    """
+    if pins.tp is not None:
+        replicas = pins.replicas or max(1, gpus // pins.tp)
+        return [(pins.tp, replicas)]
+    found = [(tp, gpus // tp) for tp in TENSOR_PARALLEL_SIZES if tp <= gpus]
+    if pins.replicas is not None:
+        found = [(tp, pins.replicas) for tp, most in found if pins.replicas <= most]
+    return sorted(found, key=lambda layout: (gpus - layout[0] * layout[1], layout[1]))
+
+
+def _kv_dtypes(pins: Pins) -> tuple[KvDtype, ...]:
+    if pins.kv_cache_dtype:
+        return (pins.kv_cache_dtype,)
+    return ("bf16", "fp8")
+
+
+def _caching(workload: Workload) -> tuple[bool, ...]:
+    return {"on": (True,), "off": (False,), "auto": (False, True)}[workload.prefix_cache]

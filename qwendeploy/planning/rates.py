@@ -1,0 +1,235 @@
+"""The decode rate of an option: from its own series, a sister image's series, or the physics fit.
+
+Evidence is tried best first: a series of this image on this card and layout; the same option in
+another image of the same family (``transferred``); the joint fit over all machines. The user's
+host is never the host of the table, so every series is widened by the drift between sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from qwendeploy.documents import Content, Option
+from qwendeploy.figures import Kind, weakest
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.separate import (
+    KvRead,
+    beyond_capture,
+    fp8_shared_rate,
+    replicas_rate,
+    separate_rate,
+)
+from qwendeploy.models.speculation import acceptance_length
+from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
+from qwendeploy.planning.resolve import capture_size
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
+from qwendeploy.planning.transfer_rows import card_features, image_family, link_of, transfer_fit
+from qwendeploy.tables.series import Series
+
+FEWEST_CELLS = 6
+"""Cells below which a series cannot carry a curve and the joint fit speaks instead."""
+
+DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
+FULL_LAYERS = 16
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a rate is asked for: requests of one replica, tokens of context, how they share it."""
+
+    concurrency: float
+    context: int
+    contexts: str
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Decode rates in one planning situation."""
+
+    scene: Scene
+
+    def aggregate(
+        self, option: Option, concurrency: int, context: int, contexts: str
+    ) -> Estimate | None:
+        """Return output tokens/s over all ``concurrency`` running requests; ``None`` if unknown."""
+        return self.aggregate_many([(option, concurrency, context, contexts)])[0]
+
+    def aggregate_many(
+        self, wanted: Sequence[tuple[Option, int, int, str]]
+    ) -> list[Estimate | None]:
+        """Return the rates of many questions; those without a series are answered together."""
+        results: list[Estimate | None] = [None] * len(wanted)
+        open_questions: list[tuple[int, Option, Point]] = []
+        for at, (option, concurrency, context, contexts) in enumerate(wanted):
+            point = Point(max(1.0, concurrency / option.replicas), context, contexts)
+            found = self._from_series(option, point)
+            if found is None:
+                open_questions.append((at, option, point))
+            else:
+                results[at] = self._finished(found, option, point)
+        features = [self._features(option, point) for _, option, point in open_questions]
+        known = [feature for feature in features if feature is not None]
+        answers = iter(transfer_fit().predict_many(known)) if known else iter(())
+        for (at, option, _point), feature in zip(open_questions, features, strict=True):
+            if feature is not None:
+                results[at] = self._layout(next(answers), option)
+        return results
+
+    # --- from a series ---
+
+    def best_series(self, option: Option) -> tuple[Series, bool] | None:
+        """Return the series that speaks for an option, and whether it is of the same image."""
+        found = [
+            series
+            for series in self.scene.knowledge.series_on(self.scene.box.name)
+            if self._matches(series, option)
+        ]
+        if not found:
+            return None
+        same = [series for series in found if series.key.image == option.image]
+        pool = same or [
+            series
+            for series in found
+            if (series.fork is not None) == option.fork and series.key.engine == option.engine
+        ]
+        if not pool:
+            return None
+        best = max(pool, key=lambda series: (len(series.cells), sum(c.n for c in series.cells)))
+        return best, bool(same)
+
+    @staticmethod
+    def _matches(series: Series, option: Option) -> bool:
+        key = series.key
+        return (
+            key.tp == option.tp
+            and key.gpu_count == option.tp
+            and key.quant == option.quant
+            and (key.kv_cache_dtype or "bf16") == "bf16"
+            and (key.spec_method or "none") == option.spec_method
+            and (key.spec_tokens or 0) == option.spec_tokens
+            and len(series.cells) >= FEWEST_CELLS
+        )
+
+    def _from_series(self, option: Option, point: Point) -> Estimate | None:
+        match = self.best_series(option)
+        if match is None:
+            return None
+        series, same_image = match
+        fit = self._fit(series)
+        rate = fit.predict(point.concurrency, point.context, drift=True)
+        if not same_image:
+            rate = replace(rate, kind=weakest(rate.kind, Kind.TRANSFERRED))
+        accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
+        if accepted is None:
+            return None
+        if option.kv_cache_dtype == "fp8":
+            rate = fp8_shared_rate(rate)
+        bandwidth = self.scene.box.bandwidth_gbps
+        if point.contexts == "separate" and series.contexts != "separate" and bandwidth:
+            layers = DRAFT_LAYERS.get(option.spec_method, 0)
+            passes = option.spec_tokens if option.spec_method == "mtp" else 1
+            fp8 = option.kv_cache_dtype == "fp8"
+            rate = separate_rate(
+                rate,
+                fit.predict(point.concurrency, 0, drift=True),
+                concurrency=point.concurrency,
+                context=point.context,
+                acceptance_length=accepted.value,
+                read=KvRead(
+                    bytes_per_token=KV_BYTES_PER_TOKEN * (0.5 if fp8 else 1.0),
+                    bandwidth_gbps=bandwidth,
+                    tp=min(option.tp, 4),
+                    draft_reads=layers * passes / FULL_LAYERS,
+                    fp8=fp8,
+                ),
+            )
+        return self._for_content(rate, option)
+
+    def _fit(self, series: Series):  # type: ignore[no-untyped-def]
+        universe = self.scene.knowledge.series
+        if self.scene.knowledge.complete:
+            return series_fit(series)
+        return fit_with(series, default_hyper(), universe)
+
+    def _for_content(self, rate: Estimate, option: Option) -> Estimate:
+        """Return the rate for the stated content; the study's own prompt is the unit."""
+        content = self.scene.workload.content
+        if content is Content.MIXED or option.spec_method == "none":
+            return rate
+        here = acceptance_length(option.spec_method, option.spec_tokens, content.value)
+        study = acceptance_length(option.spec_method, option.spec_tokens, "study")
+        assert here is not None and study is not None
+        scaled = rate.scaled(here.value / study.value)
+        return replace(
+            scaled,
+            kind=weakest(rate.kind, Kind.TRANSFERRED),
+            basis=f"{rate.basis}; acceptance of {content.value}",
+        )
+
+    # --- from the joint fit ---
+
+    def _features(self, option: Option, point: Point) -> Features | None:
+        card = self.scene.box.model
+        facts = card_features(card) if card is not None else None
+        if card is None or facts is None:
+            return None
+        try:
+            return Features(
+                **facts,  # type: ignore[arg-type]
+                quant=option.quant,
+                engine=option.engine,
+                image_family=image_family(
+                    option.engine, "repne" if option.fork else None, option.engine_version
+                ),
+                tp=option.tp,
+                link=link_of(card, self._interconnect, self._p2p, tp=option.tp),
+                kv_cache_dtype=option.kv_cache_dtype,
+                spec_method=option.spec_method,
+                spec_tokens=option.spec_tokens,
+                content=self._content,
+                concurrency=max(1, round(point.concurrency)),
+                context=float(point.context),
+                contexts=point.contexts,  # type: ignore[arg-type]
+                capture_size=capture_size(option),
+            )
+        except ValueError:
+            return None
+
+    @property
+    def _interconnect(self) -> str | None:
+        stated = self.scene.box.machine.interconnect
+        return None if stated in ("unknown", "none") else stated
+
+    @property
+    def _p2p(self) -> bool | None:
+        return {"yes": True, "no": False}.get(self.scene.box.machine.p2p)
+
+    @cached_property
+    def _content(self) -> str:
+        """Content class of the joint fit: the study's prompt where its series set the scale."""
+        content = self.scene.workload.content
+        if content is Content.MIXED and self.scene.knowledge.series_on(self.scene.box.name):
+            return "study"
+        return content.value
+
+    # --- both ---
+
+    def _finished(self, rate: Estimate, option: Option, point: Point) -> Estimate:
+        accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
+        assert accepted is not None
+        captured = beyond_capture(
+            rate,
+            concurrency=point.concurrency,
+            spec_tokens=option.spec_tokens,
+            capture_size=capture_size(option),
+            acceptance_length=accepted.value,
+        )
+        return self._layout(captured, option)
+
+    def _layout(self, rate: Estimate, option: Option) -> Estimate:
+        floor = self.scene.box.figure_floor
+        together = replicas_rate([rate] * option.replicas)
+        return replace(together, kind=weakest(together.kind, floor))

@@ -1,0 +1,247 @@
+"""``recommend``: from machine and workload to a plan with its trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from qwendeploy import __version__
+from qwendeploy.documents import (
+    Alternative,
+    Machine,
+    Objective,
+    OperatingPoint,
+    Option,
+    Plan,
+    Quality,
+    Tool,
+    TraceEntry,
+    Workload,
+)
+from qwendeploy.errors import NoPlan
+from qwendeploy.planning import narrative
+from qwendeploy.planning.box import describe
+from qwendeploy.planning.identity import plan_id
+from qwendeploy.planning.knowledge import Knowledge, load_knowledge
+from qwendeploy.planning.labels import option_label
+from qwendeploy.planning.predictions import Load, cell, predict
+from qwendeploy.planning.ranking import TIE, Scored
+from qwendeploy.planning.rates import Rates
+from qwendeploy.planning.request import Request
+from qwendeploy.planning.rulebook import RuleBook, load_rules
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.settings import SERVED_NAME
+from qwendeploy.planning.survey import TYPICAL_SHARE, Survey, survey
+
+RUNNER_UPS = 4
+DEFAULT_ISL, DEFAULT_OSL = 1024, 512
+"""Prompt and answer of a request where nothing is stated; printed as assumed."""
+
+
+def recommend(
+    machine: Machine,
+    workload: Workload,
+    request: Request | None = None,
+    *,
+    knowledge: Knowledge | None = None,
+    rules: RuleBook | None = None,
+    now: datetime | None = None,
+) -> Plan:
+    """Return the plan for a machine and a workload.
+
+    Raises:
+        NoPlan: no option is feasible; carries the trace.
+        UserError: the settings contradict each other or name something unknown.
+    """
+    request = request or Request()
+    scene = make_scene(machine, workload, request, knowledge, rules)
+    result, lowered = best_survey(scene)
+    if not result.ranked:
+        raise _no_plan(result)
+    return compose(result, lowered, now or datetime.now(UTC))
+
+
+def make_scene(
+    machine: Machine,
+    workload: Workload,
+    request: Request,
+    knowledge: Knowledge | None = None,
+    rules: RuleBook | None = None,
+) -> Scene:
+    """Return the situation that options are judged in.
+
+    Raises:
+        NoPlan: the machine cannot serve.
+    """
+    return Scene(
+        box=describe(machine),
+        workload=workload,
+        request=request,
+        knowledge=knowledge or load_knowledge(),
+        rules=rules or load_rules(),
+        typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
+    )
+
+
+def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
+    """Return the survey, and the quality class it was lowered to if the default left nothing."""
+    asked = scene.workload.quality
+    result = survey(scene, asked)
+    if result.ranked or scene.workload.quality_explicit:
+        return result, None
+    for lower in list(Quality)[asked.rank + 1 :]:
+        again = survey(scene, lower)
+        if again.ranked:
+            return again, lower
+    return result, None
+
+
+def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
+    """Return the plan of the best option of a survey."""
+    scene, best = result.scene, result.ranked[0]
+    candidate, workload = best.candidate, scene.workload
+    option = candidate.option
+    rates = Rates(scene)
+    shared = option.prefix_cache and workload.contexts == "shared"
+    load = Load(workload.concurrency, result.load.context, "shared" if shared else "separate")
+    predictions = best.predictions if load == result.load else predict(candidate, load, rates)
+    point = OperatingPoint(
+        concurrency=load.concurrency,
+        context=load.context,
+        isl=workload.isl or min(DEFAULT_ISL, workload.max_context),
+        osl=workload.osl or DEFAULT_OSL,
+        content=workload.content,
+        contexts=load.contexts,
+        prefix_cache=option.prefix_cache,
+        context_assumed=workload.typical_context is None,
+    )
+    beside = [
+        Load(1, load.context, load.contexts),
+        Load(workload.concurrency, workload.max_context, load.contexts),
+    ]
+    story = narrative.tell(result, best, predictions, lowered)
+    return Plan(
+        created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        tool=Tool(version=__version__),
+        inputs=scene.request.inputs,
+        plan_id=plan_id(option, candidate.flags, candidate.env, point),
+        machine=scene.box.machine,
+        workload=workload,
+        operating_point=point,
+        option=option,
+        flags=candidate.flags,
+        env=candidate.env,
+        predictions=predictions,
+        cells=tuple(cell(candidate, other, rates) for other in beside if other != load),
+        gpu_indices=scene.box.indices[: option.gpus_used],
+        listen=scene.request.listen,
+        port=scene.request.port,
+        served_model_name=SERVED_NAME,
+        download_gib=narrative.download(option, scene),
+        boot_first_s=narrative.boot(option, scene, "first"),
+        boot_warm_s=narrative.boot(option, scene, "warm"),
+        gated_repositories=narrative.gated(option, scene),
+        headlines=story.headlines,
+        reasons=story.reasons,
+        capacity=story.capacity,
+        assumptions=story.assumptions,
+        alternatives=alternatives(result, best),
+        trace=(*_ranked_trace(result), *result.trace),
+        warnings=story.warnings,
+    )
+
+
+def alternatives(result: Survey, best: Scored) -> tuple[Alternative, ...]:
+    """Return the runner-ups: the best of each other kind of option, in order.
+
+    A kind is image family, weights, draft method and layout; upstream comes first where the
+    chosen image is a third party's.
+    """
+    objective = result.scene.workload.objective
+    seen = {_kind(best.candidate.option)}
+    found: list[Scored] = []
+    for item in result.ranked:
+        kind = _kind(item.candidate.option)
+        if kind not in seen:
+            seen.add(kind)
+            found.append(item)
+    if best.candidate.option.fork:
+        upstream = [item for item in found if not item.candidate.option.fork][:1]
+        found = upstream + [item for item in found if item not in upstream]
+    return tuple(
+        Alternative(
+            option=item.candidate.option,
+            predictions=item.predictions,
+            why_not=_why_not(item, best, objective),
+        )
+        for item in found[:RUNNER_UPS]
+    )
+
+
+def _kind(option: Option) -> tuple[object, ...]:
+    return (
+        option.fork,
+        option.quant,
+        option.spec_method,
+        option.tp,
+        option.replicas,
+        option.kv_cache_dtype,
+    )
+
+
+def _why_not(item: Scored, best: Scored, objective: Objective) -> str:
+    mine, top = item.score(objective), best.score(objective)
+    what = {
+        Objective.THROUGHPUT: "output tokens/s",
+        Objective.LATENCY: "tokens/s per request",
+        Objective.CAPACITY: "tokens of typical context",
+    }[objective]
+    if top <= 0:
+        return "no figure to rank by"
+    gap = (top - mine) / top
+    if gap <= TIE:
+        return f"ties on {what}; the chosen option has better evidence, class or is simpler"
+    return f"{gap:.0%} fewer {what} on the low end of the band"
+
+
+def _ranked_trace(result: Survey) -> list[TraceEntry]:
+    objective = result.scene.workload.objective
+    best = result.ranked[0]
+    entries = []
+    for place, item in enumerate(result.ranked):
+        entries.append(
+            TraceEntry(
+                option=option_label(item.candidate.option),
+                rule="ranking",
+                effect="chosen" if place == 0 else "ranked",
+                reason=f"place {place + 1}, low end {item.score(objective):,.1f}"
+                + ("" if place == 0 else f": {_why_not(item, best, objective)}"),
+            )
+        )
+    entries.extend(
+        TraceEntry(
+            option=option_label(best.candidate.option),
+            rule=fired.rule.id,
+            effect="warned" if any(e.kind == "warn" for e in fired.effects) else "changed",
+            reason=fired.reason,
+        )
+        for fired in best.candidate.fired
+    )
+    return entries
+
+
+def _no_plan(result: Survey) -> NoPlan:
+    """Return the refusal: the most frequent reason, and what would bring an option back."""
+    if not result.trace:
+        return NoPlan("no option matches the stated settings", where="settings")
+    counts = Counter(entry.rule for entry in result.trace if entry.rule != "quality-class")
+    quality_only = not counts
+    rule = "quality-class" if quality_only else counts.most_common(1)[0][0]
+    entry = next(entry for entry in result.trace if entry.rule == rule)
+    return NoPlan(
+        f"no option is feasible: {entry.reason}"
+        + (f" (short by {entry.missed_by})" if entry.missed_by else ""),
+        where=f"{entry.option} [{entry.rule}]",
+        hint=f"would return with {entry.would_return}" if entry.would_return else None,
+        trace=result.trace,
+    )

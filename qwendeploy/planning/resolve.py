@@ -1,0 +1,357 @@
+"""From an admitted option to the server's settings and its memory.
+
+The order is fixed: batched tokens, seats, graph capture, rest of the budget, blocks. If the pool
+has too few blocks for the seats the seats are lowered, at most three rounds. Rules speak in
+between; two rules that disagree on one flag reject the option and are both named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qwendeploy.documents import Option, Setting
+from qwendeploy.errors import UserError
+from qwendeploy.models import memory as kv
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.kv_layout import KvLayout
+from qwendeploy.models.rest_term import default_capture_size
+from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
+from qwendeploy.planning.fields import Pass
+from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
+from qwendeploy.planning.rulebook import Fired, conflicts, setting_facts
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.settings import base_flags, merge_settings
+from qwendeploy.units import GIB
+
+ROUNDS = 3
+"""Times that the seats may be lowered to what the pool holds (DESIGN: at most three rounds)."""
+
+DEFAULT_BATCHED_TOKENS = 8192
+"""Where no rule and no measured series says otherwise: the upstream server default for H100-class
+and larger cards is 8192 (vLLM 0.20.1 to 0.33.0 argument defaults)."""
+
+DEFAULT_UTILIZATION = 0.90
+"""Where no rule knows the card: below the engine's own default of 0.92 (vLLM 0.20.0 and later)."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why an option is out."""
+
+    rule: str
+    reason: str
+    missed_by: str | None = None
+    would_return: str | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The pool of one replica and what it holds."""
+
+    layout: KvLayout
+    weights: Estimate
+    rest: Estimate
+    blocks: Estimate
+    max_model_len: int
+
+    @property
+    def pool(self) -> int:
+        """Central block count."""
+        return int(self.blocks.value)
+
+    @property
+    def per_request(self) -> int:
+        """Blocks that one full-length request reserves."""
+        return kv.blocks_reserved(self.layout, self.max_model_len)
+
+    def running_at(self, context: int, blocks: float | None = None) -> int:
+        """Return how many requests of ``context`` run at once in this replica."""
+        return kv.running_at(self.layout, int(self.pool if blocks is None else blocks), context)
+
+    def longest_for(self, concurrency: int, blocks: float | None = None) -> int:
+        """Return the longest context at which ``concurrency`` requests all run."""
+        pool = int(self.pool if blocks is None else blocks)
+        return kv.longest_context_for(self.layout, pool, concurrency, self.max_model_len)
+
+    @property
+    def short_requests(self) -> int:
+        """Requests that run at once however short they are."""
+        held = kv.blocks_held(self.layout, 1, crossing=True)
+        return max(0, self.pool - kv.NULL_BLOCKS) // held
+
+    def start_check(self, option: Option) -> kv.StartCheck:
+        """Return whether the engine starts with this pool and the option's limits."""
+        return kv.starts(
+            self.layout,
+            self.pool,
+            max_model_len=self.max_model_len,
+            max_num_seqs=option.max_num_seqs or 1,
+            max_num_batched_tokens=option.max_num_batched_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An option with its settings, memory and the rules that shaped it."""
+
+    option: Option
+    memory: Memory
+    flags: tuple[Setting, ...]
+    env: tuple[Setting, ...]
+    fired: tuple[Fired, ...]
+
+
+@dataclass
+class _Draft:
+    """Working state while an option is resolved."""
+
+    option: Option
+    fired: dict[str, Fired] = field(default_factory=dict)
+
+    def add(self, fired: Iterable[Fired]) -> None:
+        self.fired.update({result.rule.id: result for result in fired})
+
+
+def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
+    """Return the option ready to run, or the first reason why it cannot."""
+    facts = {**scene.facts, **option_facts(option)}
+    admitted = scene.rules.fire(Pass.ADMIT, facts)
+    refusal = _refusal(admitted) or _not_preferred(admitted, option, scene)
+    if refusal is not None:
+        return refusal
+    draft = _Draft(_stated_limits(option, scene))
+    draft.add(admitted)
+    try:
+        memory = _resolve_limits(draft, scene, facts)
+    except UserError as problem:
+        return Rejection("memory-model", str(problem))
+    if isinstance(memory, Rejection):
+        return memory
+    return _check(draft, memory, scene, facts)
+
+
+def _refusal(fired: Iterable[Fired]) -> Rejection | None:
+    for result in fired:
+        if result.rejects:
+            return Rejection(result.rule.id, result.reason, result.missed_by, result.would_return)
+    return None
+
+
+def _not_preferred(fired: Iterable[Fired], option: Option, scene: Scene) -> Rejection | None:
+    """Return why an option gives way to its preferred twin, where the user left that open."""
+    for result in fired:
+        for effect in result.effects:
+            if effect.kind != "prefer" or not (effect.field or "").startswith("option."):
+                continue
+            name = str(effect.field).partition(".")[2]
+            if scene.states(name) or getattr(option, name) == effect.value:
+                continue
+            return Rejection(
+                result.rule.id,
+                result.reason,
+                would_return=result.would_return or f"stating {name.replace('_', ' ')}",
+            )
+    return None
+
+
+def _stated_limits(option: Option, scene: Scene) -> Option:
+    pins = scene.pins
+    return option.model_copy(
+        update={
+            "max_model_len": pins.max_model_len or scene.workload.max_context,
+            "gpu_memory_utilization": pins.gpu_memory_utilization,
+            "max_num_batched_tokens": pins.max_num_batched_tokens,
+            "capture_size": pins.capture_size,
+        }
+    )
+
+
+def _resolve_limits(draft: _Draft, scene: Scene, facts: Facts) -> Memory | Rejection:
+    pins = scene.pins
+    seats = pins.max_num_seqs or -(-scene.workload.concurrency // draft.option.replicas)
+    _fire_resolve(draft, scene, facts)
+    draft.option = _with_preferences(draft, scene)
+    draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
+    for _ in range(ROUNDS):
+        _fire_resolve(draft, scene, facts)
+        refusal = _refusal(draft.fired.values())
+        if refusal is not None:
+            return refusal
+        draft.option = _with_limits(draft, scene)
+        memory = size_memory(draft.option, scene)
+        most = memory.short_requests
+        if most < 1 or (draft.option.max_num_seqs or 1) <= most or pins.max_num_seqs:
+            break
+        draft.option = draft.option.model_copy(update={"max_num_seqs": most})
+    return memory
+
+
+def _fire_resolve(draft: _Draft, scene: Scene, facts: Facts) -> None:
+    current = {**facts, **resolved_facts(draft.option)}
+    draft.add(scene.rules.fire(Pass.RESOLVE, current))
+
+
+def _with_preferences(draft: _Draft, scene: Scene) -> Option:
+    """Return the option with the preferred limits where the user stated none."""
+    preferred: dict[str, object] = {}
+    for result in draft.fired.values():
+        for effect in result.effects:
+            if effect.kind == "prefer" and effect.field and effect.field.startswith("resolved."):
+                preferred.setdefault(effect.field.partition(".")[2], effect.value)
+    update: dict[str, object] = {}
+    for name, default in (
+        ("max_num_batched_tokens", DEFAULT_BATCHED_TOKENS),
+        ("gpu_memory_utilization", DEFAULT_UTILIZATION),
+        ("capture_size", None),
+    ):
+        if getattr(scene.pins, name) is None:
+            value = preferred.get(name, default)
+            update[name] = int(value) if isinstance(value, float) and value > 1 else value
+    return draft.option.model_copy(update=update)
+
+
+def _with_limits(draft: _Draft, scene: Scene) -> Option:
+    """Return the option inside every limit that a rule sets on what the user left open."""
+    update: dict[str, int | float] = {}
+    for result in draft.fired.values():
+        for effect in result.effects:
+            if effect.kind != "limit" or not effect.field:
+                continue
+            group, _, name = effect.field.partition(".")
+            if group != "resolved" or name not in Option.model_fields:
+                continue
+            value = update.get(name, getattr(draft.option, name))
+            if value is None or getattr(scene.pins, name, None) is not None:
+                continue
+            bound = float(value)
+            if effect.max is not None:
+                bound = min(bound, float(effect.max))
+            if effect.min is not None:
+                bound = max(bound, float(effect.min))
+            update[name] = int(bound) if isinstance(value, int) else bound
+    return draft.option.model_copy(update=update) if update else draft.option
+
+
+def size_memory(option: Option, scene: Scene, **changes: Any) -> Memory:
+    """Return the memory of one replica of an option whose limits are known.
+
+    ``changes`` replace parts of the question, for asking what another card would hold.
+
+    Raises:
+        UserError: the block arithmetic of this option or the size of its checkpoint is not known.
+    """
+    assert option.max_model_len and option.max_num_batched_tokens and option.max_num_seqs
+    assert option.gpu_memory_utilization is not None
+    checkpoint = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    question = PoolQuestion(
+        memory_mib=scene.box.vram_mib,
+        compute_capability=scene.box.compute_capability,
+        gpu_memory_utilization=option.gpu_memory_utilization,
+        tp=option.tp,
+        checkpoint=option.checkpoint,
+        quant=option.quant,
+        files_gib=scene.knowledge.files_gib(checkpoint),
+        max_num_batched_tokens=option.max_num_batched_tokens,
+        max_num_seqs=option.max_num_seqs,
+        prefix_cache=option.prefix_cache,
+        text_only=not scene.workload.vision,
+        has_vision=checkpoint.vision is not False,
+        has_mtp=checkpoint.mtp is not False,
+        spec_method=option.spec_method,
+        spec_tokens=option.spec_tokens,
+        kv_cache_dtype=option.kv_cache_dtype,
+        sliding_drafter=scene.knowledge.sliding_drafter(option),
+        capture_size=option.capture_size,
+        engine_version=option.engine_version,
+        fork=option.fork,
+        max_model_len=option.max_model_len,
+    )
+    answer = estimate_pool(replace(question, **changes), known=scene.knowledge.starts)
+    return Memory(answer.layout, answer.weights, answer.rest, answer.blocks, option.max_model_len)
+
+
+def memory_facts(memory: Memory, option: Option, scene: Scene) -> Facts:
+    """Return ``memory.*``."""
+    budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0)
+    return {
+        "memory.pool_blocks": memory.pool,
+        "memory.blocks_per_request": memory.per_request,
+        "memory.full_length_requests": memory.pool / memory.per_request,
+        "memory.starts": memory.start_check(option).starts,
+        "memory.short_requests": memory.short_requests,
+        "memory.weights_gib": memory.weights.value,
+        "memory.budget_gib": budget / GIB,
+    }
+
+
+def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candidate | Rejection:
+    option = draft.option
+    check = memory.start_check(option)
+    if not check.starts:
+        return _no_room(check, memory, option, scene)
+    base = base_flags(option, scene)
+    flags, env = merge_settings(base, draft.fired.values())
+    current = {
+        **facts,
+        **option_facts(option),
+        **resolved_facts(option),
+        "resolved.capture_size": capture_size(option),
+        **setting_facts(
+            [(flag.name, flag.value) for flag in flags],
+            {variable.name: variable.value or "" for variable in env},
+        ),
+        **memory_facts(memory, option, scene),
+        **scene.exposure,
+    }
+    draft.add(scene.rules.fire(Pass.CHECK, current))
+    refusal = _refusal(draft.fired.values())
+    if refusal is not None:
+        return refusal
+    clash = conflicts(draft.fired.values())
+    if clash:
+        return Rejection(f"{clash[0].first}, {clash[0].second}", f"rules disagree: {clash[0]}")
+    flags, env = merge_settings(base, draft.fired.values())
+    return Candidate(option, memory, flags, env, tuple(draft.fired.values()))
+
+
+def capture_size(option: Option) -> int:
+    """Return the largest captured step in tokens: as set, else what the engine derives."""
+    if option.capture_size is not None:
+        return option.capture_size
+    return default_capture_size(option.max_num_seqs or 1, option.spec_tokens)
+
+
+def _no_room(check: kv.StartCheck, memory: Memory, option: Option, scene: Scene) -> Rejection:
+    """Return the rejection of an option that the engine would refuse to start."""
+    budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0) / GIB
+    if check.binds is kv.Limit.NO_ROOM:
+        needed = memory.weights.value + memory.rest.value
+        return Rejection(
+            "memory-weights",
+            f"weights ({memory.weights.value:.1f} GiB a card) and working memory "
+            f"({memory.rest.value:.1f} GiB) leave no cache in {budget:.1f} GiB",
+            missed_by=f"{needed - budget:.1f} GiB a card",
+            would_return="more GPUs per replica, a smaller checkpoint or a larger card",
+        )
+    if check.binds is kv.Limit.LENGTH:
+        return Rejection(
+            "memory-length",
+            f"one request of {option.max_model_len:,} tokens needs {check.needed} blocks, "
+            f"the pool has {check.blocks}",
+            missed_by=f"{check.needed - check.blocks} blocks",
+            would_return=f"--ctx {check.largest_length} or less",
+        )
+    if check.binds is kv.Limit.SEATS:
+        return Rejection(
+            "memory-seats",
+            f"{option.max_num_seqs} seats exceed the pool's {check.blocks} blocks",
+            missed_by=f"{check.needed - check.blocks} blocks",
+        )
+    return Rejection(
+        "memory-step",
+        f"a step of {option.max_num_batched_tokens} tokens is shorter than one block of "
+        f"{memory.layout.block_tokens}, which prefix caching needs",
+        missed_by=f"{memory.layout.block_tokens - (option.max_num_batched_tokens or 0)} tokens",
+    )

@@ -1,0 +1,54 @@
+"""One planning situation: machine, workload, what the user fixed, what is known, the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from qwendeploy.documents import Workload
+from qwendeploy.planning.box import Box
+from qwendeploy.planning.facts import Facts, machine_facts, workload_facts
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.request import Pins, Request
+from qwendeploy.planning.rulebook import RuleBook
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that every option is judged against."""
+
+    box: Box
+    workload: Workload
+    request: Request
+    knowledge: Knowledge
+    rules: RuleBook
+    typical_context: int
+
+    @property
+    def pins(self) -> Pins:
+        """What the user fixed."""
+        return self.request.pins
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Facts of machine and workload."""
+        return {**machine_facts(self.box), **workload_facts(self.workload, self.typical_context)}
+
+    @cached_property
+    def exposure(self) -> Facts:
+        """Facts of where the server will listen; a key is demanded wherever others reach it."""
+        local = self.request.listen in LOOPBACK
+        everywhere = self.request.listen in ("0.0.0.0", "::")
+        return {
+            "exposure.listen": self.request.listen,
+            "exposure.api_key": not local,
+            "exposure.network": "loopback" if local else "all" if everywhere else "host",
+        }
+
+    def states(self, name: str) -> bool:
+        """Say whether the user stated this part of the option."""
+        if name == "prefix_cache":
+            return self.workload.prefix_cache != "auto"
+        return getattr(self.request.pins, name, None) is not None

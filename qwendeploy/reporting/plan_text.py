@@ -1,0 +1,180 @@
+"""A plan on one screen: what to run, what it will do, why, and the next command."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from qwendeploy.documents import Cell, Plan, Predictions, TraceEntry
+from qwendeploy.figures import Figure
+from qwendeploy.planning.labels import draft_label, layout_label
+from qwendeploy.units import format_count, format_tokens
+
+WIDTH = 100
+MOST_ALTERNATIVES = 3
+MOST_WARNINGS = 6
+
+
+def figure_text(figure: Figure | None, unit: str | None = None, reason: str = "") -> str:
+    """Return ``1,350 (1,240–1,460) tok/s, interpolated``, or ``no figure: reason``."""
+    if figure is None:
+        return f"no figure: {reason or 'not known'}"
+    suffix = f" {unit if unit is not None else figure.unit}".rstrip()
+    if figure.low == figure.high:
+        return f"{format_count(figure.value)}{suffix}, {figure.kind}"
+    band = f"{format_count(figure.low)}–{format_count(figure.high)}"
+    return f"{format_count(figure.value)} ({band}){suffix}, {figure.kind}"
+
+
+def plan_text(plan: Plan, *, next_command: str = "") -> str:
+    """Return the plan as text of about one screen, at most ``WIDTH`` columns."""
+    option = plan.option
+    lines: list[str] = []
+    for headline in plan.headlines:
+        lines += _wrapped("! ", headline)
+    lines.append("")
+    lines += _wrapped(
+        "Run     ",
+        f"{option.checkpoint} ({option.quant}) · {draft_label(option)} · {layout_label(option)} · "
+        f"{option.kv_cache_dtype} KV · prefix cache {'on' if option.prefix_cache else 'off'}",
+    )
+    lines += _wrapped(
+        "        ",
+        f"{option.image or option.engine} · {machine_line(plan)} · seats {option.max_num_seqs} · "
+        f"memory {option.gpu_memory_utilization:g} · step {option.max_num_batched_tokens} tokens · "
+        f"max length {format_tokens(option.max_model_len or 0)}",
+    )
+    lines += _figures(plan)
+    lines += ["", *_list("Why", plan.reasons)]
+    lines += _list("Room", plan.capacity)
+    lines += _list("Others", _alternatives(plan))
+    lines += _list("Heed", _warnings(plan))
+    lines += _wrapped("Assumed ", "; ".join(plan.assumptions) + ".")
+    if next_command:
+        lines += ["", f"Next    {next_command}"]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def machine_line(plan: Plan) -> str:
+    """Return count and name of the GPUs that the plan uses."""
+    used = plan.option.gpus_used
+    names = {gpu.index: gpu.model or gpu.name for gpu in plan.machine.gpus}
+    name = next((names[index] for index in plan.gpu_indices if index in names), None)
+    text = f"{used} x {name or 'GPU'}"
+    idle = len(plan.machine.usable_gpu_indices) - used
+    return f"{text} ({idle} idle)" if idle > 0 else text
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [head.rstrip()]
+
+
+def _list(title: str, items: Iterable[str]) -> list[str]:
+    lines: list[str] = []
+    for item in items:
+        lines += _wrapped(f"{title:<8}" if not lines else " " * 8, item)
+    return lines
+
+
+def _rate_row(concurrency: int, context: int, figures: Predictions) -> str:
+    return (
+        f"{concurrency:>4} x {format_tokens(context):<8} "
+        f"{figure_text(figures.aggregate_decode_tps, reason=_why(figures, 'aggregate_decode_tps'))}"
+    )
+
+
+def _why(figures: Predictions, name: str) -> str:
+    return figures.reasons.get(name, "")
+
+
+def _figures(plan: Plan) -> list[str]:
+    point, figures = plan.operating_point, plan.predictions
+    shared = "one shared warm context" if point.contexts == "shared" else "separate contexts"
+    lines = ["", f"Expect  (90 % bands; {shared})"]
+    rows = [
+        ("decode", _rate_row(point.concurrency, point.context, figures)),
+        ("per user", figure_text(figures.per_user_decode_tps)),
+        ("TPOT", figure_text(figures.tpot_ms)),
+        ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
+        ("end to end", _end_to_end(plan)),
+    ]
+    rows += [
+        ("decode", _rate_row(cell.concurrency, cell.context, cell.figures) + _running(cell))
+        for cell in plan.cells
+    ]
+    rows += [
+        ("KV pool", figure_text(figures.kv_pool_blocks)),
+        ("running", figure_text(figures.max_running_requests, f"of {point.concurrency} at once")),
+    ]
+    if plan.download_gib is not None:
+        rows.append(("download", figure_text(plan.download_gib)))
+    boots = [
+        f"{name} {figure_text(figure)}"
+        for name, figure in (("first", plan.boot_first_s), ("warm", plan.boot_warm_s))
+        if figure is not None
+    ]
+    if boots:
+        rows.append(("start", "; ".join(boots)))
+    for name, text in rows:
+        lines += _wrapped(f"  {name:<11}", text)
+    return lines
+
+
+def _running(cell: Cell) -> str:
+    running = cell.figures.max_running_requests
+    if running is None or running.value >= cell.concurrency:
+        return ""
+    return f"; {running.value:.0f} of {cell.concurrency} running"
+
+
+def _end_to_end(plan: Plan) -> str:
+    point = plan.operating_point
+    figures = plan.predictions
+    text = figure_text(figures.output_tps_end_to_end, reason=_why(figures, "output_tps_end_to_end"))
+    return f"{text} ({point.isl} in, {point.osl} out)"
+
+
+def _alternatives(plan: Plan) -> list[str]:
+    rows = []
+    for other in plan.alternatives[:MOST_ALTERNATIVES]:
+        option = other.option
+        rate = other.predictions.aggregate_decode_tps
+        speed = f"{format_count(rate.value)} {rate.unit} {rate.kind}" if rate else "no figure"
+        rows.append(
+            f"{option.quant} · {draft_label(option)} · {layout_label(option)} · "
+            f"{option.kv_cache_dtype} KV · {(option.image or option.engine).rsplit('/', 1)[-1]}: "
+            f"{speed}; {other.why_not}"
+        )
+    return rows
+
+
+def _warnings(plan: Plan) -> list[str]:
+    rows = [f"[{warning.rule}] {warning.text}" for warning in plan.warnings[:MOST_WARNINGS]]
+    left = len(plan.warnings) - len(rows)
+    if left > 0:
+        rows.append(f"and {left} more in the plan document")
+    return rows
+
+
+def no_plan_text(trace: Sequence[TraceEntry]) -> str:
+    """Return the rejections of a refused plan, one line per rule with how many options it took."""
+    by_rule: dict[str, list[TraceEntry]] = {}
+    for entry in trace:
+        by_rule.setdefault(entry.rule, []).append(entry)
+    lines = ["Nothing feasible. What rejected the options:"] if by_rule else []
+    for rule, entries in sorted(by_rule.items(), key=lambda item: -len(item[1])):
+        first = entries[0]
+        text = f"{first.reason}"
+        if first.missed_by:
+            text += f"; short by {first.missed_by}"
+        if first.would_return:
+            text += f"; would return with {first.would_return}"
+        lines += _wrapped(f"{len(entries):>5}  ", f"[{rule}] {first.option}: {text}")
+    return "\n".join(lines) + "\n" if lines else ""
