@@ -7,19 +7,21 @@ and ``recommend`` stay quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qwendeploy.planning.request import Pins, Request
 
 __all__ = ["Pins", "Request"]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from qwendeploy.documents import Machine, Plan, Workload
+    from qwendeploy.documents import Machine, Plan, RunDocument, VerifyReport, Workload
     from qwendeploy.rendering.writer import Written
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.view import TableSummary, TableView
+    from qwendeploy.verification.comparing import Comparison
+    from qwendeploy.verification.settings import Settings as VerifySettings
 
 
 def generate(
@@ -138,3 +140,91 @@ def resolve_machine(
         devices=devices,
         machine_file=machine_file,
     )
+
+
+def verify(
+    plan_file: Path | None,
+    base_url: str | None,
+    settings: VerifySettings,
+    *,
+    access: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
+    force: bool = False,
+    rate_only: bool = False,
+    told: Callable[[str, float | None], None] = lambda _text, _share: None,
+    inputs: Mapping[str, Any] | None = None,
+) -> tuple[RunDocument, VerifyReport]:
+    """Measure a live server, judge the plan if there is one, and write run and report.
+
+    ``access`` holds the settings of ``resolve_target``: model, key, certificates, proxy.
+    Without a directory nothing is written.
+
+    Raises:
+        UserError: bad address, plan, key or model, or the directory holds a run already.
+        EnvironmentProblem: the server cannot be reached or generates nothing.
+        KeyboardInterrupt: after what was measured is saved.
+    """
+    from qwendeploy.documents.files import read_plan
+    from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
+    from qwendeploy.verification import target as where
+    from qwendeploy.verification.verifying import verify as measure
+    from qwendeploy.verification.writer import RUN_FILE, claim_directory
+
+    plan = read_plan(plan_file) if plan_file is not None else None
+    address = where.address_of(plan, base_url)
+    target = where.resolve_target(address, **(access or {}))
+    if directory is not None:
+        claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
+    run, report = measure(
+        plan,
+        target,
+        settings,
+        directory=directory,
+        rate_only=rate_only,
+        told=told,
+        inputs=dict(inputs or {}),
+    )
+    if directory is not None:
+        write_report(directory, report, plan)
+    return run, report
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Return what differs between two runs or two plans and whether it is significant.
+
+    Raises:
+        UserError: a file is no run, verify report or plan, the two are of unlike kind, or they
+            are runs of unlike things (then naming the keys that differ).
+    """
+    from qwendeploy.verification import comparing
+
+    return comparing.compare_files(first, second)
+
+
+def predict(
+    machine: Machine,
+    workload: Workload,
+    request: Request,
+    concurrency: Sequence[int],
+    context: Sequence[int],
+) -> PredictDocument:
+    """Return the figures of the option that the request states, over a grid.
+
+    Raises:
+        NoPlan: the option cannot run on this machine; names the rule.
+        UserError: too little is stated, or something unknown.
+    """
+    from qwendeploy.planning import predict as predicting
+
+    grid = predicting.Grid(concurrency, context)
+    return predicting.predict(machine, workload, request, grid)
+
+
+def predict_plan(
+    plan_file: Path, concurrency: Sequence[int], context: Sequence[int]
+) -> PredictDocument:
+    """Return the figures of a stored plan's option over a grid. Raises as ``predict``."""
+    from qwendeploy.documents.files import read_plan
+    from qwendeploy.planning import predict as predicting
+
+    return predicting.predict_plan(read_plan(plan_file), predicting.Grid(concurrency, context))

@@ -31,6 +31,7 @@ from qwendeploy.documents.plan import (
     Cell,
     Plan,
     PlanWarning,
+    PredictDocument,
     Predictions,
     Setting,
     TraceEntry,
@@ -58,6 +59,7 @@ from qwendeploy.documents.run import (
 SCHEMAS: dict[str, type[Model]] = {
     "machine": MachineDocument,
     "plan": Plan,
+    "predict": PredictDocument,
     "run": RunDocument,
     "verify": VerifyReport,
     "workload": Workload,
@@ -94,6 +96,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "PlanWarning",
+    "PredictDocument",
     "Predictions",
     "Quality",
     "RequestCounts",

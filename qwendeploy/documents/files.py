@@ -6,6 +6,7 @@ JSON is read too, being YAML. ruamel.yaml is imported on use: most verbs read no
 from __future__ import annotations
 
 import io
+import json
 import secrets
 from datetime import date
 from pathlib import Path
@@ -97,6 +98,12 @@ def _represent_text(representer: Any, text: str) -> Any:
     return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def schema_of(path: Path) -> str | None:
+    """Return the schema that a stored document names; errors as ``read_document``."""
+    found = _parse(_text_of(path), path).get("schema")
+    return None if found is None else str(found)
+
+
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -116,6 +123,14 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    if text.lstrip().startswith("{"):
+        # Run documents are JSON of many thousand lines, which the YAML reader takes minutes for.
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = None
+        if isinstance(content, dict):
+            return content
     try:
         content = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as problem:

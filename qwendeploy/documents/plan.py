@@ -128,3 +128,16 @@ class Plan(Document):
     alternatives: tuple[Alternative, ...] = ()
     trace: tuple[TraceEntry, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
+
+
+class PredictDocument(Document):
+    """Figures of one stated option over a grid."""
+
+    schema_id: str = Field(default="qwendeploy/predict", alias="schema")
+    machine: Machine
+    option: Option
+    contexts: Literal["shared", "separate"]
+    cells: tuple[Cell, ...]
+    memory: dict[str, Figure | None]
+    """Pool figures, the same for every cell."""
+    warnings: tuple[PlanWarning, ...] = ()

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from qwendeploy.documents import Machine
 from qwendeploy.errors import EnvironmentProblem, UserError
-from qwendeploy.hardware.choose import choose_gpus, chosen
-from qwendeploy.hardware.detect import find_machine
-from qwendeploy.hardware.files import load_machine
+from qwendeploy.hardware.choose import choose_gpus, with_chosen
 from qwendeploy.hardware.stated import assumed_machine, stated_machine
 from qwendeploy.tables.gpus import gpus as catalogue
 
@@ -44,6 +42,8 @@ def resolve(
             gpu, gpus, catalogue=catalogue(), vram_gib=vram, driver=driver, nvlink=nvlink
         )
     elif machine_file is not None:
+        from qwendeploy.hardware.files import load_machine
+
         machine = load_machine(machine_file, catalogue=catalogue())
     else:
         machine = _here(gpus)
@@ -55,6 +55,8 @@ def resolve(
 
 
 def _here(gpus: int | None) -> Machine:
+    from qwendeploy.hardware.detect import find_machine
+
     machine = find_machine(catalogue())
     if machine is None:
         return assumed_machine(catalogue(), gpus)
@@ -75,7 +77,7 @@ def _with_chosen(machine: Machine, gpus: int | None, wanted: tuple[int, ...]) ->
             hint="to plan for another machine name its card with --gpu",
         )
     choice = choose_gpus(machine, gpus, wanted, catalogue=catalogue())
-    return chosen(machine, choice, catalogue=catalogue())
+    return with_chosen(machine, choice, catalogue())
 
 
 def _indices(text: str | None) -> tuple[int, ...]:

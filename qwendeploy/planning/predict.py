@@ -1,0 +1,190 @@
+"""``predict``: figures of one stated option over a grid of concurrency and context, no choosing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from qwendeploy import __version__
+from qwendeploy.documents import (
+    Cell,
+    Machine,
+    Option,
+    Plan,
+    PlanWarning,
+    PredictDocument,
+    Tool,
+    Workload,
+)
+from qwendeploy.errors import NoPlan, UserError
+from qwendeploy.figures import Figure
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.labels import option_label
+from qwendeploy.planning.options import enumerate_options
+from qwendeploy.planning.predictions import Load, cell
+from qwendeploy.planning.rates import Rates
+from qwendeploy.planning.recommend import make_scene
+from qwendeploy.planning.request import Pins, Request
+from qwendeploy.planning.resolve import Candidate, Rejection, resolve
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.survey import rejected
+
+MEMORY_FIGURES = (
+    "kv_pool_blocks",
+    "kv_pool_tokens",
+    "blocks_per_request",
+    "max_full_length_requests",
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points to predict: every concurrency at every context."""
+
+    concurrency: Sequence[int]
+    context: Sequence[int]
+
+
+def predict(
+    machine: Machine,
+    workload: Workload,
+    request: Request,
+    grid: Grid,
+    *,
+    knowledge: Knowledge | None = None,
+    now: datetime | None = None,
+) -> PredictDocument:
+    """Return the figures of the option that the pins state.
+
+    What is not stated takes the plain choice: no draft, 16-bit KV, one replica over all GPUs.
+
+    Raises:
+        NoPlan: a rule or the memory rules the option out; the message says which and why.
+        UserError: too little is stated, or something unknown.
+    """
+    pins = _filled(request.pins)
+    everything = workload.model_copy(
+        update={
+            "concurrency": max(grid.concurrency),
+            "max_context": max(pins.max_model_len or 0, max(grid.context), 1),
+        }
+    )
+    scene = make_scene(machine, everything, replace(request, pins=pins), knowledge)
+    if pins.tp is None:
+        scene = replace(scene, request=replace(request, pins=_on_all(pins, scene)))
+    candidate = only_candidate(scene)
+    return _document(candidate, scene, workload, grid, now or datetime.now(UTC))
+
+
+def predict_plan(
+    plan: Plan, grid: Grid, *, knowledge: Knowledge | None = None, now: datetime | None = None
+) -> PredictDocument:
+    """Return the figures of a plan's option on the plan's machine. Raises as ``predict``."""
+    option = plan.option
+    pins = Pins(
+        engine=option.engine,
+        image=option.image,
+        checkpoint=option.checkpoint,
+        quant=option.quant,
+        kv_cache_dtype=option.kv_cache_dtype,
+        spec_method=option.spec_method,
+        spec_tokens=option.spec_tokens,
+        tp=option.tp,
+        replicas=option.replicas,
+        gpu_memory_utilization=option.gpu_memory_utilization,
+        max_model_len=option.max_model_len,
+        max_num_seqs=option.max_num_seqs,
+        max_num_batched_tokens=option.max_num_batched_tokens,
+        capture_size=option.capture_size,
+    )
+    workload = plan.workload.model_copy(
+        update={"prefix_cache": "on" if option.prefix_cache else "off"}
+    )
+    request = Request(pins=pins, listen=plan.listen, port=plan.port, inputs=plan.inputs)
+    return predict(plan.machine, workload, request, grid, knowledge=knowledge, now=now)
+
+
+def _filled(pins: Pins) -> Pins:
+    if pins.checkpoint is None and pins.quant is None:
+        raise UserError(
+            "predict needs an option: at least its weights",
+            where="--quant",
+            hint="for instance --quant fp8 --spec mtp --spec-tokens 3, or --plan plan.yaml",
+        )
+    method = pins.spec_method or "none"
+    if method != "none" and pins.spec_tokens is None:
+        raise UserError("a draft method needs its length", where="--spec-tokens")
+    return replace(
+        pins,
+        spec_method=method,
+        spec_tokens=pins.spec_tokens or 0,
+        kv_cache_dtype=pins.kv_cache_dtype or "bf16",
+        replicas=pins.replicas or 1,
+    )
+
+
+def _on_all(pins: Pins, scene: Scene) -> Pins:
+    """Return the pins with the largest tensor-parallel size that the GPUs and replicas leave."""
+    each = max(1, scene.box.count // (pins.replicas or 1))
+    return replace(pins, tp=max(size for size in (1, 2, 4, 8) if size <= each))
+
+
+def only_candidate(scene: Scene) -> Candidate:
+    """Return the first option of the pins that can run.
+
+    Raises:
+        NoPlan: none can; names the first refusal.
+        UserError: the pins match nothing.
+    """
+    refusals: list[tuple[Option, Rejection]] = []
+    for option in enumerate_options(scene.box, scene.workload, scene.pins, scene.knowledge):
+        result = resolve(option, scene)
+        if isinstance(result, Candidate):
+            return result
+        refusals.append((option, result))
+    if not refusals:
+        raise UserError(
+            "no known checkpoint and image match the stated option",
+            hint="see 'qwendeploy data show checkpoints' and 'data show images'",
+        )
+    option, first = refusals[0]
+    raise NoPlan(
+        f"this option cannot run: {first.reason}"
+        + (f" (short by {first.missed_by})" if first.missed_by else ""),
+        where=f"{option_label(option)} [{first.rule}]",
+        hint=f"would return with {first.would_return}" if first.would_return else None,
+        trace=tuple(rejected(item, refusal) for item, refusal in refusals),
+    )
+
+
+def _document(
+    candidate: Candidate, scene: Scene, workload: Workload, grid: Grid, now: datetime
+) -> PredictDocument:
+    rates = Rates(scene)
+    contexts: Literal["shared", "separate"] = (
+        "shared" if candidate.option.prefix_cache and workload.contexts == "shared" else "separate"
+    )
+    cells: list[Cell] = [
+        cell(candidate, Load(concurrency, context, contexts), rates)
+        for context in grid.context
+        for concurrency in grid.concurrency
+    ]
+    first = cells[0].figures
+    memory: dict[str, Figure | None] = {name: getattr(first, name) for name in MEMORY_FIGURES}
+    return PredictDocument(
+        created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        tool=Tool(version=__version__),
+        inputs=scene.request.inputs,
+        machine=scene.box.machine,
+        option=candidate.option,
+        contexts=contexts,
+        cells=tuple(cells),
+        memory=memory,
+        warnings=tuple(
+            PlanWarning(rule=fired.rule.id, text=fired.reason)
+            for fired in candidate.fired
+            if any(effect.kind == "warn" for effect in fired.effects)
+        ),
+    )

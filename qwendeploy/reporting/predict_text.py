@@ -1,0 +1,61 @@
+"""A prediction grid as a table: one row per concurrency and context."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from qwendeploy.documents import PredictDocument
+from qwendeploy.figures import Figure
+from qwendeploy.planning.labels import option_label
+from qwendeploy.reporting.plan_text import WIDTH, figure_text
+from qwendeploy.units import format_count, format_tokens
+
+
+def predict_text(document: PredictDocument) -> str:
+    """Return option, pool and grid as text of at most ``WIDTH`` columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("c", "context", "decode tok/s", "per user", "TPOT ms", "TTFT cold ms", "run"):
+        table.add_column(name, justify="right")
+    table.add_column("kind")
+    reasons: dict[str, None] = {}
+    for cell in document.cells:
+        figures = cell.figures
+        rate = figures.aggregate_decode_tps
+        running = figures.max_running_requests
+        table.add_row(
+            str(cell.concurrency),
+            format_tokens(cell.context),
+            _short(rate),
+            _short(figures.per_user_decode_tps),
+            _short(figures.tpot_ms),
+            _short(figures.ttft_cold_ms),
+            str(min(cell.concurrency, int(running.value))) if running else "?",
+            rate.kind.value if rate else "no figure",
+        )
+        reasons.update(dict.fromkeys(f"{name}: {why}" for name, why in figures.reasons.items()))
+    stream = io.StringIO()
+    Console(file=stream, width=WIDTH, color_system=None).print(table)
+    memory = document.memory
+    lines = [
+        option_label(document.option),
+        f"{document.contexts} contexts, 90 % bands",
+        "",
+        *(line.rstrip() for line in stream.getvalue().splitlines()),
+        "",
+        f"KV pool      {figure_text(memory.get('kv_pool_blocks'))}",
+        f"full length  {figure_text(memory.get('max_full_length_requests'))}",
+    ]
+    lines += [f"no figure    {reason}" for reason in reasons]
+    lines += [f"heed         [{item.rule}] {item.text}" for item in document.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _short(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    if figure.low == figure.high:
+        return format_count(figure.value)
+    return f"{format_count(figure.value)} ({format_count(figure.low)}–{format_count(figure.high)})"
