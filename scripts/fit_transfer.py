@@ -8,15 +8,21 @@ stored file differs from what the tables give.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections import Counter
 from pathlib import Path
 
+from qwendeploy.models.latency import fit_warm
+from qwendeploy.models.prefill import fit_prefill
 from qwendeploy.models.transfer_fit import Fitter
+from qwendeploy.planning.accuracy_latency import latency_accuracy, prefill_scale
 from qwendeploy.planning.accuracy_transfer import fitted_rows, tier_scales, transfer_accuracy
+from qwendeploy.planning.prefill_rows import prefill_points, warm_cells
 from qwendeploy.planning.transfer_rows import set_aside
 from qwendeploy.tables.decode import decode_rows
+from qwendeploy.tables.prefill import prefill_rows
 
 TARGET = Path(__file__).resolve().parent.parent / "benchdata" / "transfer_fit.yaml"
 
@@ -27,8 +33,16 @@ def coefficients() -> dict[str, object]:
     fit = Fitter([item.observation for item in items]).fit(scale=tier_scales())
     origins = Counter(item.row.origin for item in items)
     aside = Counter(reason for row in decode_rows() if row.usable and (reason := set_aside(row)))
+    pairs = prefill_points(prefill_rows())
+    prefill = fit_prefill([p for p, _ in pairs], [t for _, t in pairs], scale=prefill_scale())
+    warm = fit_warm(warm_cells(decode_rows()))
     return {
         **fit.to_mapping(),
+        "prefill": prefill.to_mapping(),
+        "warm": {
+            name: value if isinstance(value, int) else float(f"{value:.5g}")
+            for name, value in dataclasses.asdict(warm).items()
+        },
         "provenance": {
             "method": "maximum a posteriori of the step model, scripts/fit_transfer.py",
             "rows": dict(sorted(origins.items())),
@@ -43,6 +57,16 @@ def coefficients() -> dict[str, object]:
                     "half_width": round(line.half_width, 3),
                 }
                 for line in transfer_accuracy()
+            },
+            "held_out_latency": {
+                f"{line.quantity}, {line.way}": {
+                    "n": line.n,
+                    "median": round(line.median, 3),
+                    "p90": round(line.p90, 3),
+                    "coverage": round(line.coverage, 3),
+                    "half_width": round(line.half_width, 3),
+                }
+                for line in latency_accuracy()
             },
         },
     }

@@ -113,7 +113,8 @@ def _release(version: str | None) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _p2p(note: str) -> bool | None:
+def stated_p2p(note: str) -> bool | None:
+    """Return whether a row's note says that cards reach each other directly; ``None`` if silent."""
     if any(text in note for text in ("atched P2P", "P2P verified", "kernel-module P2P")):
         return True
     return False if any(text in note for text in ("P2P off", "no P2P", "P2P disabled")) else None
@@ -154,20 +155,15 @@ def set_aside(row: DecodeRow) -> str | None:
     return None
 
 
-def transfer_row(row: DecodeRow) -> TransferRow | None:
-    """Return the row with its features, ``None`` if it does not say what the physics needs."""
-    synthetic = row.status == "synthetic" and row.origin == "h200"
-    if not (row.usable or synthetic) or set_aside(row):
-        return None
+def features_of(row: DecodeRow) -> Features | None:
+    """Return a row's features, ``None`` if it does not say what the physics needs."""
     card = gpus().find(row.gpu)
     base = card_features(card) if card else None
-    rate = decode_rate(row)
     method = row.spec_method
-    if card is None or base is None or rate is None or method is None:
+    if card is None or base is None or method is None or row.tp is None or row.concurrency is None:
         return None
-    if row.tp is None or row.concurrency is None or row.gpu_count not in (row.tp, 1):
-        return None
-    if row.quant not in READ_BYTES and row.quant not in GGUF_BITS:
+    known_quant = row.quant in READ_BYTES or row.quant in GGUF_BITS
+    if row.gpu_count not in (row.tp, 1) or not known_quant:
         return None
     tokens = 0 if method == "none" else row.spec_tokens
     if tokens is None or (tokens and curve_for(method) is None):
@@ -177,11 +173,10 @@ def transfer_row(row: DecodeRow) -> TransferRow | None:
     accept = row.accept_rate if tokens and row.origin != "study" else None
     length = None if accept is None else 1 + tokens * accept
     note = row.note or ""
-    p2p = True if row.origin == "study" else _p2p(note)
+    p2p = True if row.origin == "study" else stated_p2p(note)
     link = link_of(card, row.interconnect, p2p, tp=row.tp)
-    rig = "|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link)))
     content = CONTENT.get(row.content or "", "mixed")
-    features = Features(
+    return Features(
         **base,  # type: ignore[arg-type]
         quant=row.quant,
         engine=row.engine,
@@ -199,10 +194,20 @@ def transfer_row(row: DecodeRow) -> TransferRow | None:
         contexts=row.contexts or ("shared" if row.origin == "study" else "separate"),
         capture_size=0 if any(text in note for text in UNCAPTURED) else row.capture_size,
         deep_gemm=row.origin != "h200",
-        rig=rig,
+        rig="|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link))),
     )
-    stated = (row.engine_version, row.context)
-    return TransferRow(row, Observation(features, rate, row.row_id), None not in stated)
+
+
+def transfer_row(row: DecodeRow) -> TransferRow | None:
+    """Return the row with its features if it is a usable decode rate inside the physics."""
+    synthetic = row.status == "synthetic" and row.origin == "h200"
+    if not (row.usable or synthetic) or set_aside(row):
+        return None
+    rate, features = decode_rate(row), features_of(row)
+    if rate is None or features is None:
+        return None
+    complete = row.engine_version is not None and row.context is not None
+    return TransferRow(row, Observation(features, rate, row.row_id), complete)
 
 
 def transfer_rows(rows: Iterable[DecodeRow]) -> tuple[TransferRow, ...]:

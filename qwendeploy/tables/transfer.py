@@ -13,7 +13,7 @@ from typing import Any
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
 
-KEYS = ("parameters", "covariance", "scale", "measured", "provenance")
+KEYS = ("parameters", "covariance", "scale", "measured", "prefill", "warm", "provenance")
 
 
 @cache
