@@ -119,8 +119,5 @@ def layout_crossover(
     gains = {c: gain(rate, gpus, tp, other, c) for c in sorted(concurrencies)}
     wins_from: int | None = None
     for c, value in gains.items():
-        if value >= 0:
-            wins_from = c if wins_from is None else wins_from
-        else:
-            wins_from = None
+        wins_from = (wins_from or c) if value >= 0 else None
     return LayoutCrossover(wins_from, gains)
