@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from qwendeploy.models.nnls import Array
-from qwendeploy.models.speed import FEW_CELLS, Hyper, fit_series
+from qwendeploy.models.speed import FEW_CELLS, T_QUANTILE, Hyper, fit_series
 from qwendeploy.planning.speed_fit import FILE, fit_with, sisters_of
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.series import Series, all_series
@@ -51,8 +51,6 @@ DRIFT = {1: 0.22, 4: 0.22, 8: 0.14, 16: 0.08}
 `data accuracy` shows what they cover."""
 ALPHA = 0.10
 T_FREEDOM = 4
-T_QUANTILE = 2.132
-"""95 % quantile of Student's t with four degrees of freedom: ±k is the band at 0.90."""
 
 Result = tuple[tuple[float, ...], list[Array]]
 """A grid point and, per series, its held-out errors and deviations (one row per cell)."""

@@ -28,7 +28,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qwendeploy.figures import Kind
+from qwendeploy.figures import LEVEL, Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.gp import Field, Kernel
 from qwendeploy.models.nnls import Array, nnls_normal
@@ -37,6 +37,8 @@ CONTEXT_UNIT = 16384.0
 """Tokens of context per unit of ``x``."""
 FEW_CELLS = 20
 """Below this many cells a series' band comes from its own leave-one-out errors."""
+T_QUANTILE = 2.132
+"""Where |t| with four degrees of freedom has 0.90 of its probability."""
 KNEES = (8.0, 16.0)
 SQUARE_LEVELS = 7
 
@@ -61,12 +63,13 @@ class Hyper:
     """Constants of the fit and its bands; found by ``scripts/fit_speed.py``, kept as data.
 
     ``amplitude`` (log units), ``length_concurrency`` and ``length_context`` (octaves) are the
-    kernel, ``roughness`` what a cell has of its own and repeats (a kernel's tile, a batch size); ``sister_weight`` the weight of all sisters' cells together against own cells in the
-    costs, ``sister_share`` the covariance they share with the series in the process.
-    ``noise`` is the deviation of one run by draft method and concurrency (log units),
-    ``noise_prior`` the observations it is worth against a series' own repetitions. ``k`` turns
-    deviations into bands. ``beyond_*`` is the deviation per octave outside the measured cells,
-    without and with sisters. ``drift`` is the half-width that another session, host or image adds.
+    kernel; ``roughness`` is what a cell has of its own and repeats (a kernel's tile, a batch
+    size). ``sister_weight`` is the weight of all sisters' cells together against own cells in the
+    costs, ``sister_share`` the covariance they share with the series in the process. ``noise`` is
+    the deviation of one run by draft method and concurrency (log units), ``noise_prior`` the
+    observations it is worth against a series' own repetitions. ``k`` turns deviations into bands.
+    ``beyond_*`` is the deviation per octave outside the measured cells, without and with sisters.
+    ``drift`` is the half-width that another session, host or image adds.
     """
 
     amplitude: float
@@ -348,14 +351,27 @@ def surrounded(cells: Iterable[RateCell], concurrency: float, context: float) ->
 def conformal_factor(errors: Sequence[tuple[float, float]], common: float) -> float:
     """Return deviations per half band at 0.90 from a series' own held-out errors.
 
-    The ⌈0.9·(m+1)⌉-th smallest of the m errors in units of their deviations. Below nine errors
-    no order statistic carries 0.90; the largest then counts, and never less than the common k.
+    The conformal quantile of the errors in units of their deviations (one unseen error counts as
+    infinite), mixed with ``FEW_CELLS`` errors spread like those of the large series: Student's t
+    with four degrees of freedom whose 0.90 point is the common k. Six errors alone carry no
+    quantile at 0.90; the mixture covers 0.91 of small series' cells at a sixth less interval
+    score.
     """
-    scores = sorted(abs(error) / deviation for error, deviation in errors)
-    rank = math.ceil(0.9 * (len(scores) + 1))
-    if rank <= len(scores):
-        return scores[rank - 1]
-    return max([common, *scores])
+    scores = [abs(error) / deviation for error, deviation in errors]
+    total = len(scores) + FEW_CELLS + 1
+    low, high = 0.0, max([10 * common, *scores])
+    for _ in range(50):
+        middle = (low + high) / 2
+        inside = sum(score <= middle for score in scores)
+        inside_prior = FEW_CELLS * _t_within(middle * T_QUANTILE / common)
+        low, high = (middle, high) if inside + inside_prior < LEVEL * total else (low, middle)
+    return high
+
+
+def _t_within(distance: float) -> float:
+    """Return the probability that |t| with four degrees of freedom is below ``distance``."""
+    square = 1 + distance**2 / 4
+    return 0.75 * distance / math.sqrt(square) * (1 - distance**2 / (12 * square))
 
 
 def fit_series(

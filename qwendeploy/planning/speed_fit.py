@@ -11,11 +11,13 @@ from functools import cache
 from typing import Any
 
 from qwendeploy.errors import DataError
-from qwendeploy.models.speed import FEW_CELLS, Hyper, SeriesFit, fit_series
+from qwendeploy.models.speed import Hyper, SeriesFit, fit_series
 from qwendeploy.planning.rulefiles import cached_files
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.series import Series, SeriesKey, all_series
 
+SISTER_CELLS = 15
+"""Smallest sister: fewer cells do not shape a curve."""
 FILE = "speed_model.yaml"
 HYPER_KEYS = (
     "amplitude",
@@ -108,7 +110,7 @@ def sisters_of(series: Series, universe: Iterable[Series]) -> tuple[Series, ...]
         other
         for other in universe
         if other is not series
-        and len(other.cells) >= FEW_CELLS
+        and len(other.cells) >= SISTER_CELLS
         and option_of(other.key, other.fork) == option
     )
 
