@@ -228,3 +228,76 @@ def predict_plan(
     from qwendeploy.planning import predict as predicting
 
     return predicting.predict_plan(read_plan(plan_file), predicting.Grid(concurrency, context))
+
+
+def detect(
+    paths: Sequence[str | Path] = (),
+    *,
+    gpu: str | None = None,
+    count: int | None = None,
+    vram_gib: float | None = None,
+    driver: str | None = None,
+    system: str | None = None,
+) -> Machine:
+    """Return the machine of saved output in ``paths``, without paths this computer.
+
+    What is stated besides fills what the saved output does not show.
+
+    Raises:
+        UserError: nothing is recognised, or a statement contradicts the text.
+        EnvironmentProblem: this computer shows no usable NVIDIA GPU.
+    """
+    from qwendeploy import hardware
+    from qwendeploy.errors import UserError
+    from qwendeploy.hardware.stated import system_named
+    from qwendeploy.tables.gpus import gpus
+
+    if paths:
+        return hardware.machine_from_files(
+            paths,
+            catalogue=gpus(),
+            gpu=gpu,
+            count=count,
+            vram_gib=vram_gib,
+            driver=driver,
+            system=system_named(system),
+        )
+    if any(value is not None for value in (gpu, count, vram_gib, driver, system)):
+        raise UserError(
+            "facts are stated but no saved output is named",
+            where="detect",
+            hint="name files, or describe a machine with 'recommend --gpu NAME --gpus N'",
+        )
+    machine = hardware.detect(gpus())
+    hardware.refuse_unusable(machine, live=True)
+    return machine
+
+
+def load_machine(path: str | Path) -> Machine:
+    """Return the machine of a machine document or of saved output.
+
+    Raises:
+        UserError: the file is unreadable or holds no machine.
+    """
+    from qwendeploy import hardware
+    from qwendeploy.tables.gpus import gpus
+
+    return hardware.load_machine(path, catalogue=gpus())
+
+
+def save_machine(machine: Machine, path: Path, *, force: bool = False) -> None:
+    """Write a machine document, whole or not at all.
+
+    Raises:
+        UserError: the file exists and not ``force``, or cannot be written.
+    """
+    from qwendeploy import hardware
+
+    hardware.save_machine(machine, path, force=force)
+
+
+def describe_machine(machine: Machine) -> str:
+    """Return a machine's facts as text."""
+    from qwendeploy.hardware.text import describe_machine as describe
+
+    return describe(machine)

@@ -13,6 +13,7 @@ from dataclasses import fields
 
 from qwendeploy.documents import Gpu, Machine, MigDevice, MissingGpu
 from qwendeploy.hardware.catalogue import Catalogue
+from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.links import links_of, numa_nodes
 from qwendeploy.hardware.naming import Naming, naming
 from qwendeploy.hardware.platforms import platform_of
@@ -69,7 +70,7 @@ def machine_of(
         origin=origin,
         notes=tuple(dict.fromkeys(notes)),
     )
-    return judge(machine, failures)
+    return with_interconnect(judge(machine, failures), catalogue)
 
 
 def _merged(readings: Sequence[Reading]) -> dict[int, list[GpuReading]]:
@@ -165,7 +166,10 @@ def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: li
     )
     capability = values.pop("compute_capability") or known.compute_capability
     _note_conflicts(index, name, readings, notes)
-    model, edition = _model(index, known, notes)
+    model, edition = _model(known)
+    if len(known.cards) > 1:
+        others = ", ".join(card.name for card in known.cards[1:4])
+        notes.append(f"{name!r} is read as {model}; it would also fit {others}")
     used = values["memory_used_mib"]
     free = values.pop("memory_free_mib")
     if free is None and isinstance(used, int) and isinstance(total, int):
@@ -205,19 +209,14 @@ def _note_conflicts(
         notes.append(f"GPU {index}: the texts give totals of {sorted(sizes)} MiB")
 
 
-def _model(index: int, known: Naming, notes: list[str]) -> tuple[str | None, str | None]:
-    """Return catalogue name and edition; several editions that fit are named in a note."""
+def _model(known: Naming) -> tuple[str | None, str | None]:
+    """Return catalogue name and, if only one card fits, its edition."""
     if not known.cards:
         return None, None
     model = known.cards[0].name
-    if len(known.cards) == 1:
-        edition = next(
-            (word for word in ("Max-Q", "Server", "Workstation", "Laptop") if word in model), None
-        )
-        return model, edition
-    others = ", ".join(card.name for card in known.cards[1:4])
-    notes.append(f"GPU {index}: read as {model}; the text would also fit {others}")
-    return model, None
+    editions = ("Max-Q", "Server", "Workstation", "Laptop")
+    edition = next((word for word in editions if word in model), None)
+    return model, edition if len(known.cards) == 1 else None
 
 
 def _missing(readings: Sequence[Reading]) -> tuple[MissingGpu, ...]:

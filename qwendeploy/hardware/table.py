@@ -83,7 +83,7 @@ def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
     if name_cell is None or bus_cell is None:
         return None
     address = bus_cell[1]
-    faulty = [text for cell in cells[:3] if (text := _fault_cell(cell))]
+    faulty = _faulty(cells, ("name", "bus", "ECC"))
     if bus_id(address) is None and not faulty:
         return None
     gpu = GpuReading(rank=Rank.TABLE, position=position, index=int(name_cell[1]))
@@ -101,14 +101,19 @@ def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
     return gpu
 
 
-def _fault_cell(cell: str) -> str | None:
-    return " ".join(cell.split()) if fault(cell) else None
+def _faulty(cells: list[str], names: tuple[str, str, str]) -> list[str]:
+    """Return what the cells say in place of values: ``ERR! in the sensor cell``."""
+    found = []
+    for cell, name in zip(cells, names, strict=False):
+        if text := fault(cell):
+            words = "ERR!" if "err!" in text.lower() else " ".join(text.split())
+            found.append(f"{words} in the {name} cell")
+    return found
 
 
 def _read_detail(gpu: GpuReading, cells: list[str]) -> None:
     """Add the second or third row of a GPU: power cap, memory, MIG mode."""
-    if faulty := [text for cell in cells[:3] if (text := _fault_cell(cell))]:
-        gpu.faults.extend(faulty)
+    gpu.faults.extend(_faulty(cells, ("sensor", "memory", "utilisation or MIG")))
     if cap := _POWER_CAP.search(cells[0]):
         gpu.power_cap_w = float(cap[1])
     if len(cells) > 1:
