@@ -55,7 +55,7 @@ def resolve(
 
 
 def _here(gpus: int | None) -> Machine:
-    from qwendeploy.hardware.detect import find_machine
+    from qwendeploy.hardware.live import find_machine
 
     machine = find_machine(catalogue())
     if machine is None:
