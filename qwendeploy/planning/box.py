@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import NoPlan
 from qwendeploy.figures import Kind
+from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.tables.gpus import GpuModel, find_gpu
 from qwendeploy.units import MIB
 
@@ -122,11 +123,8 @@ def describe(machine: Machine) -> Box:
 
 
 def _memory_mib(gpu: Gpu, model: GpuModel | None, machine: Machine) -> int | None:
-    if gpu.memory_mib:
-        return gpu.memory_mib
-    if machine.unified_memory and machine.host_memory_mib:
-        return machine.host_memory_mib
-    return model.memory_mib if model else None
+    known = serving_memory_mib(machine, gpu, model)
+    return known[0] if known else None
 
 
 def _pace(model: GpuModel | None) -> float:
