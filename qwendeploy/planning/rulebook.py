@@ -21,7 +21,9 @@ from qwendeploy.planning.fields import (
     FactValue,
     FieldType,
     Pass,
+    env_field,
     find_field,
+    flag_field,
     is_family,
     lookup,
     parse_version,
@@ -364,14 +366,9 @@ def _violated(fired: Fired, facts: Mapping[str, FactValue], flags_known: bool) -
             if isinstance(value, int | float) and not _within(value, effect):
                 return True
         if effect.kind in ("flag", "env"):
-            name = str(effect.name)
-            family = (
-                f"resolved.flag.{name.lstrip('-')}"
-                if effect.kind == "flag"
-                else (f"resolved.env.{name}")
-            )
+            name, asked = _switch(str(effect.name), effect.value)
+            family = flag_field(name) if effect.kind == "flag" else env_field(name)
             value = facts.get(family, ABSENT if flags_known else None)
-            asked = "true" if effect.value is None else str(effect.value)
             if value is not None and str(value) != asked:
                 return True
     return False
@@ -434,7 +431,7 @@ def setting_facts(
     facts: dict[str, FactValue] = {}
     for name, value in flags:
         key, text = _switch(name, value)
-        stem = f"resolved.flag.{key.lstrip('-')}"
+        stem = flag_field(key)
         facts[stem] = text
         if text.startswith("{"):
             try:
@@ -442,7 +439,7 @@ def setting_facts(
             except ValueError:
                 continue
             facts.update(_dotted(stem, parsed))
-    facts.update({f"resolved.env.{name}": value for name, value in env.items()})
+    facts.update({env_field(name): value for name, value in env.items()})
     return {name: value for name, value in facts.items() if find_field(name) is not None}
 
 
