@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.view import TableSummary, TableView
     from qwendeploy.verification.comparing import Comparison
-    from qwendeploy.verification.settings import Settings as VerifySettings
 
 
 def generate(
@@ -142,11 +141,18 @@ def resolve_machine(
     )
 
 
+def run_directory(runs: Path) -> Path:
+    """Return a new directory name for a run below ``runs``; nothing is created."""
+    from qwendeploy.verification.settings import run_name
+
+    return runs / run_name()
+
+
 def verify(
     plan_file: Path | None,
     base_url: str | None,
-    settings: VerifySettings,
     *,
+    settings: Mapping[str, Any] | None = None,
     access: Mapping[str, Any] | None = None,
     directory: Path | None = None,
     force: bool = False,
@@ -156,8 +162,8 @@ def verify(
 ) -> tuple[RunDocument, VerifyReport]:
     """Measure a live server, judge the plan if there is one, and write run and report.
 
-    ``access`` holds the settings of ``resolve_target``: model, key, certificates, proxy.
-    Without a directory nothing is written.
+    ``settings`` are the fields of ``verification.settings.Settings``, ``access`` those of
+    ``resolve_target``: model, key, certificates, proxy. Without a directory nothing is written.
 
     Raises:
         UserError: bad address, plan, key or model, or the directory holds a run already.
@@ -167,18 +173,18 @@ def verify(
     from qwendeploy.documents.files import read_plan
     from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
     from qwendeploy.verification import target as where
+    from qwendeploy.verification.settings import Settings
     from qwendeploy.verification.verifying import verify as measure
     from qwendeploy.verification.writer import RUN_FILE, claim_directory
 
     plan = read_plan(plan_file) if plan_file is not None else None
-    address = where.address_of(plan, base_url)
-    target = where.resolve_target(address, **(access or {}))
+    target = where.resolve_target(where.address_of(plan, base_url), **(access or {}))
     if directory is not None:
         claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
     run, report = measure(
         plan,
         target,
-        settings,
+        Settings(**(settings or {})),
         directory=directory,
         rate_only=rate_only,
         told=told,

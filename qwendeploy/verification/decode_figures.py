@@ -67,7 +67,10 @@ def decode_step(decode: Decode) -> Step:
         figures=figures,
         reasons=reasons,
         distributions=_distributions(decode),
-        server=server_differences(decode.watch.around(decode.begin, time.perf_counter())),
+        server={
+            **server_differences(decode.watch.around(decode.begin, time.perf_counter())),
+            "tokens_over_client": _tokens_over_client(decode),
+        },
         notes=tuple(dict.fromkeys(decode.notes)),
     )
 
@@ -128,6 +131,16 @@ def _distributions(decode: Decode) -> tuple[Distribution, ...]:
         st.distribution("chunk_gap", "ms", _chunk_gaps(decode)),
     )
     return tuple(one for one in found if one is not None)
+
+
+def _tokens_over_client(decode: Decode) -> float | None:
+    """Return the server's count of generated tokens over ours, in the windows.
+
+    Above 1: somebody else is served too. Below: the usage that we count by says too much.
+    """
+    if not decode.spans or decode.counted != "continuous":
+        return None
+    return decode.watch.around_with_tokens(decode.spans[0].start, decode.spans[-1].end)
 
 
 def _chunk_gaps(decode: Decode) -> list[float]:

@@ -43,6 +43,8 @@ class Record:
     failure: FailureKind | None = None
     message: str = ""
     usage_problem: str = ""
+    text_chunks: int = 0
+    """Chunks that carried text, whatever usage says."""
     text: str = ""
     reasoning: str = ""
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
@@ -137,6 +139,7 @@ class ChunkReader:
     def _fresh(self, counted: int | None, spoke: bool) -> int:
         """Return how many tokens are new and remember the total."""
         self._spoken += spoke
+        self._record.text_chunks += spoke
         if counted is not None and self._record.continuous:
             fresh = max(0, counted - self._tokens)
         elif self._record.continuous:
@@ -202,15 +205,16 @@ def merge_tool_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
 
 
 def check_usage(record: Record) -> None:
-    """Note on the record why its usage cannot be right, if it cannot."""
-    count = record.output_tokens
-    if count is None or record.usage_problem:
-        return
-    chunks = len(record.chunk_times)
-    if record.limit and count > record.limit:
-        record.usage_problem = f"{count} output tokens where at most {record.limit} were asked for"
-    elif count < chunks:
-        record.usage_problem = f"{count} output tokens in {chunks} chunks with text"
+    """Fail the record if its usage cannot be right."""
+    count, problem = record.output_tokens, record.usage_problem
+    if count is not None and not problem:
+        chunks = record.text_chunks
+        if record.limit and count > record.limit:
+            problem = f"{count} output tokens where at most {record.limit} were asked for"
+        elif count < chunks:
+            problem = f"{count} output tokens in {chunks} chunks with text"
+    if problem:
+        record.fail("usage", problem)
 
 
 def _error_text(error: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from qwendeploy.documents import Plan
 from qwendeploy.errors import UserError
 
 KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY")
@@ -153,3 +154,21 @@ def redact(text: str) -> str:
     """Return the text without user names, passwords and bearer tokens."""
     text = re.sub(r"//[^/@\s]*@", "//***@", text)
     return re.sub(r"(?i)\b(bearer\s+|sk-|hf_)[A-Za-z0-9._\-]{4,}", r"\1***", text)
+
+
+def address_of(plan: Plan | None, base_url: str | None) -> str:
+    """Return the address to measure: the stated one, else where the plan listens.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if base_url is not None:
+        return base_url
+    if plan is None:
+        raise UserError(
+            "neither a plan nor an address to measure",
+            where="--base-url",
+            hint="qwendeploy verify plan.yaml, or --base-url http://127.0.0.1:8000",
+        )
+    host = "127.0.0.1" if plan.listen in ("0.0.0.0", "::", "") else plan.listen
+    return f"http://[{host}]:{plan.port}" if ":" in host else f"http://{host}:{plan.port}"

@@ -1,0 +1,104 @@
+"""``qwendeploy verify``: measure a live server and judge the plan's prediction."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qwendeploy import api
+from qwendeploy.cli._common import TOKENS
+from qwendeploy.documents import Content
+from qwendeploy.errors import ExitCode, UserError
+from qwendeploy.reporting.progress import progress
+from qwendeploy.reporting.verify_text import verify_text
+
+ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_proxy")
+
+
+@click.command("verify")
+@click.argument("plan", type=click.Path(path_type=Path), required=False)
+@click.option("--base-url", "--url", "base_url", metavar="URL", help="Server; else the plan's.")
+@click.option("--model", help="Served name; else the plan's, else the first served.")
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="File with the key.")
+@click.option("--api-key-env", metavar="NAME", help="Variable with the key.")
+@click.option("--cacert", "ca_file", type=click.Path(path_type=Path), help="Certificate to trust.")
+@click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
+@click.option(
+    "--proxy/--no-proxy",
+    "use_proxy",
+    default=None,
+    help="Use the environment's proxy; by default only for other hosts.",
+)
+@click.option("--quick", "level", flag_value="quick", help="2 to 3 minutes: rate, no fill.")
+@click.option("--standard", "level", flag_value="standard", default=True, help="Rate, fill, gates.")
+@click.option("--thorough", "level", flag_value="thorough", help="Longer and more repeats.")
+@click.option("--rate-only", is_flag=True, help="Ask for the rate alone; no fill, no gates.")
+@click.option("--fill/--no-fill", default=None, help="Test the fill.")
+@click.option("--gates/--no-gates", default=None, help="Run the functional gates.")
+@click.option("--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096))
+@click.option("--ctx", "context", type=TOKENS, help="Context of a request.")
+@click.option("--contexts", type=click.Choice(["shared", "separate"]))
+@click.option("--content", type=click.Choice([one.value for one in Content]))
+@click.option("--window", "window_s", type=click.FloatRange(0.5, 3600), help="Seconds a window.")
+@click.option("--windows", type=click.IntRange(1, 1000), help="Windows at most.")
+@click.option("--settle", "settle_s", type=click.FloatRange(1, 3600), default=45.0)
+@click.option("--patience", "patience_s", type=click.FloatRange(1, 3600), default=30.0)
+@click.option("--hold", "hold_s", type=click.FloatRange(0.5, 3600), default=5.0)
+@click.option("--repeats", type=click.IntRange(1, 100), help="Repeats of the first-token test.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=30.0, show_default=True)
+@click.option("--keep-requests", is_flag=True, help="Keep per-request arrays in run.json.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of this run.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite a run in the directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    plan: Path | None,
+    base_url: str | None,
+    output: Path | None,
+    runs: Path,
+    force: bool,
+    rate_only: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Measure a live server and judge PLAN's prediction; without PLAN only measure."""
+    if settings["content"] is not None:
+        settings["content"] = Content(settings["content"])
+    if rate_only:
+        if settings["fill"] or settings["gates"]:
+            raise UserError("--rate-only leaves out fill and gates", where="--fill, --gates")
+        settings["fill"] = settings["gates"] = False
+    access = {name: settings.pop(name) for name in ACCESS}
+    directory = output or api.run_directory(runs)
+    inputs = {
+        "plan": str(plan) if plan else None,
+        "base_url": base_url,
+        **{name: value for name, value in settings.items() if value is not None},
+    }
+    try:
+        with progress(quiet=as_json) as told:
+            _, report = api.verify(
+                plan,
+                base_url,
+                settings=settings,
+                access=access,
+                directory=directory,
+                force=force,
+                rate_only=rate_only,
+                told=told,
+                inputs=inputs,
+            )
+    except KeyboardInterrupt:
+        saved = directory / "run.json"
+        text = f"what was measured is in {saved}" if saved.exists() else "nothing was measured"
+        click.echo(f"interrupted; {text}", err=True)
+        sys.exit(ExitCode.INTERRUPTED)
+    if as_json:
+        click.echo(report.model_dump_json(by_alias=True, indent=2))
+    else:
+        click.echo(verify_text(report), nl=False)
+        click.echo(f"written: {directory} (run.json, verify.json, verify.txt, report.html)")
+    return report.exit_code

@@ -1,0 +1,159 @@
+"""The verdict on one screen: outcome first, then every quantity, fill, gates and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
+from qwendeploy.figures import Figure
+from qwendeploy.units import format_count, format_tokens
+
+MARKS = {"confirmed": "ok ", "refuted": "NO ", "inconclusive": " ? "}
+GATE_MARKS = {"passed": "ok ", "failed": "NO ", "not_run": " - "}
+NAMES = {
+    "aggregate_decode_tps": "decode, all streams",
+    "per_user_decode_tps": "decode, one stream",
+    "tpot_ms": "time per token",
+    "ttft_warm_ms": "first token, warm",
+    "ttft_cold_ms": "first token, cold",
+    "kv_pool_blocks": "KV pool",
+    "kv_pool_tokens": "KV pool",
+    "acceptance_length": "acceptance length",
+    "kv_usage": "KV pool in use",
+    "output_tps_end_to_end": "output end to end",
+    "max_running_requests": "most running",
+    "max_full_length_requests": "full-length requests",
+    "max_typical_context_tokens": "longest typical context",
+    "blocks_per_request": "blocks a request",
+}
+
+
+def verify_text(report: VerifyReport) -> str:
+    """Return the report for a terminal."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: VerifyReport) -> Iterator[str]:
+    run = report.run
+    yield f"{(report.outcome or 'measured').upper()}: {report.statement}"
+    yield from _head(run)
+    yield ""
+    if report.verdicts:
+        yield f"     {'quantity':24} {'predicted':28} measured"
+        yield from (_verdict_line(verdict) for verdict in report.verdicts)
+    else:
+        yield f"     {'quantity':24} measured"
+        yield from _measured_lines(run)
+    yield from _acceptance(report)
+    yield from _fill_lines(report.fill)
+    yield from _gate_lines(report.gates)
+    yield from _failures(run)
+    if report.causes:
+        yield ""
+        yield "likely causes, most direct first:" if report.verdicts else "noticed:"
+        for cause in report.causes:
+            yield f"  {cause.id}: {cause.text} ({cause.evidence})"
+            yield f"      {cause.fix}"
+
+
+def _head(run: RunDocument) -> Iterator[str]:
+    server, point = run.server, run.operating_point
+    if server is not None:
+        version = f" {server.version}" if server.version else ""
+        yield f"server {server.base_url}: {server.model}, {server.engine}{version}"
+    context = point.get("context")
+    shown = format_tokens(context) if isinstance(context, int) else "?"
+    yield (
+        f"point  {point.get('concurrency')} streams, context {shown},"
+        f" {point.get('contexts')} contexts; {run.level}, {run.status}"
+    )
+    for step in run.steps:
+        if step.shape != "decode":
+            continue
+        clean = sum(window.clean for window in step.windows)
+        spread = f", cv {step.cv:.1%}" if step.cv is not None else ""
+        steady = {True: "steady", False: "NOT steady", None: "steadiness not known"}[step.steady]
+        mean = f", mean context {step.context_mean:,.0f}" if step.context_mean else ""
+        yield f"load   {len(step.windows)} windows ({clean} clean), {steady}{spread}{mean}"
+        for note in step.notes:
+            yield f"       {note}"
+
+
+def figure_text(figure: Figure | None, *, kind: bool = True) -> str:
+    """Return a figure as value, band, unit and kind."""
+    if figure is None:
+        return "-"
+    value = f"{format_count(figure.value)}"
+    if figure.low < figure.value or figure.high > figure.value:
+        value += f" [{format_count(figure.low)}, {format_count(figure.high)}]"
+    value += f" {figure.unit}"
+    return f"{value} {figure.kind.value}" if kind else value
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    name = NAMES.get(verdict.quantity, verdict.quantity)
+    predicted = figure_text(verdict.predicted)
+    measured = figure_text(verdict.measured, kind=False)
+    line = f"{MARKS[verdict.outcome]}  {name:24} {predicted:28} {measured}"
+    if verdict.outcome != "confirmed" and verdict.reason:
+        line += f"  ({verdict.reason})"
+    return line
+
+
+def _measured_lines(run: RunDocument) -> Iterator[str]:
+    for name, figure in run.figures.items():
+        label = NAMES.get(name, name)
+        if figure is not None:
+            yield f"     {label:24} {figure_text(figure, kind=False)}"
+        elif name in run.reasons:
+            yield f"     {label:24} - ({run.reasons[name]})"
+
+
+def _acceptance(report: VerifyReport) -> Iterator[str]:
+    """Return what is measured and not predicted, if the table above is of verdicts."""
+    if not report.verdicts:
+        return
+    for name in ("acceptance_length", "kv_usage"):
+        figure = report.run.figures.get(name)
+        if figure is not None:
+            yield f"     {NAMES[name]:24} {'':28} {figure_text(figure, kind=False)}"
+
+
+def _fill_lines(fill: Fill) -> Iterator[str]:
+    yield ""
+    if not fill.tested:
+        yield f"fill not tested: {fill.reason}"
+        return
+    context = format_tokens(fill.context) if fill.context else "?"
+    yield f"fill {fill.outcome}: {fill.concurrency} distinct contexts of {context}"
+    for check in fill.checks:
+        yield f"{MARKS[check.outcome]}  {check.id:24} {check.text}"
+
+
+def _gate_lines(gates: tuple[Gate, ...]) -> Iterator[str]:
+    if not gates:
+        return
+    passed = sum(gate.outcome == "passed" for gate in gates)
+    yield ""
+    yield f"gates: {passed} of {len(gates)} passed"
+    for gate in gates:
+        if gate.outcome != "passed":
+            yield f"{GATE_MARKS[gate.outcome]}  {gate.id:24} {gate.reason}"
+
+
+def _failures(run: RunDocument) -> Iterator[str]:
+    failed = sum(step.requests.failed for step in run.steps)
+    if not failed:
+        return
+    sent = sum(step.requests.sent for step in run.steps)
+    yield ""
+    yield f"{failed} of {sent} requests failed (in no latency):"
+    seen: dict[str, int] = {}
+    for step in run.steps:
+        for kind, count in step.requests.failures.items():
+            seen[kind] = seen.get(kind, 0) + count
+    for kind, count in seen.items():
+        yield f"  {count} x {kind}"
+    for step in run.steps:
+        for example in step.requests.examples[:1]:
+            yield f"  {step.name}: {example}"

@@ -1,0 +1,395 @@
+"""Likely causes when a run is not what the plan predicted, each with the evidence that names it.
+
+Every cause is one function from the evidence of a run to a cause or nothing. They are ranked by
+how directly the evidence explains a deviation: what makes the run itself unusable first, then what
+runs otherwise than asked, then what the load met, then the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qwendeploy.documents import Cause, Plan, RunDocument, Step, TimelinePoint
+from qwendeploy.models.speculation import acceptance_length
+from qwendeploy.verification.expected import applied_differences
+
+THROTTLE_SHARE = 0.2
+"""Share of samples with a throttle reason from which it is named; single samples are spikes."""
+DRIFT = -0.02
+"""Rate per minute, relative, from which a fall is named (thermal soak is about 4 % in 55 min)."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a cause may look at."""
+
+    run: RunDocument
+    plan: Plan | None
+
+    @property
+    def decode(self) -> Step | None:
+        """The step that measured the operating point."""
+        steps = [step for step in self.run.steps if step.shape == "decode"]
+        return steps[0] if steps else None
+
+    def gpu(self, name: str) -> list[float]:
+        """Return all readings of one telemetry value."""
+        return [
+            float(value)
+            for point in self.run.timeline
+            for card in point.gpu
+            if isinstance(value := card.get(name), int | float)
+        ]
+
+
+Signature = Callable[[Evidence], "Cause | None"]
+
+
+def client_bound(evidence: Evidence) -> Cause | None:
+    client = evidence.run.client
+    if client is None or not client.limited:
+        return None
+    return Cause(
+        id="client-bound",
+        text="the measuring client was the limit, not the server",
+        evidence=client.limited_reason,
+        fix="run verify from an idle machine near the server; `verify --self-test` shows its limit",
+    )
+
+
+def proxied(evidence: Evidence) -> Cause | None:
+    client = evidence.run.client
+    if client is None or not client.proxy:
+        return None
+    return Cause(
+        id="proxy",
+        text="the requests went through a proxy, which may hold back streamed tokens",
+        evidence="a proxy of the environment was used",
+        fix="--no-proxy, or measure on the server's own machine",
+    )
+
+
+def usage_contradicts(evidence: Evidence) -> Cause | None:
+    bad = [s for s in evidence.run.steps if "usage" in s.requests.failures]
+    if not bad:
+        return None
+    return Cause(
+        id="wrong-usage",
+        text="the server's token counts contradict its own stream",
+        evidence="; ".join(bad[0].requests.examples),
+        fix="a server whose usage is wrong cannot be measured; see its version's known issues",
+    )
+
+
+COUNT_DIFFERENCE = 0.03
+"""Relative difference of token counts from which it is not the edges of the scrapes."""
+
+
+def other_traffic(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    ratio = step.server.get("tokens_over_client") if step else None
+    if ratio is None or ratio <= 1 + COUNT_DIFFERENCE:
+        return None
+    return Cause(
+        id="other-traffic",
+        text="the server generated for others too while it was measured",
+        evidence=f"{ratio - 1:.0%} more tokens than this client received",
+        fix="measure while nobody else uses the server",
+    )
+
+
+def count_too_high(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    ratio = step.server.get("tokens_over_client") if step else None
+    if ratio is None or ratio >= 1 - COUNT_DIFFERENCE:
+        return None
+    return Cause(
+        id="usage-too-high",
+        text="the usage in the stream counts more tokens than the server's own counter",
+        evidence=f"the counter grew by {ratio:.0%} of what usage says",
+        fix="a server whose usage is wrong cannot be measured; see its version's known issues",
+    )
+
+
+def not_as_asked(evidence: Evidence) -> Cause | None:
+    run, plan = evidence.run, evidence.plan
+    if plan is None or run.server is None:
+        return None
+    wrong = [
+        difference
+        for difference in applied_differences(plan, run.server)
+        if difference[0] not in ("engine_version", "checkpoint")
+    ]
+    if not wrong:
+        return None
+    told = "; ".join(f"{what}: asked {asked}, applied {applied}" for what, asked, applied in wrong)
+    return Cause(
+        id="applied-differs",
+        text="the server runs with other settings than the plan's",
+        evidence=told,
+        fix="start it from the plan (`qwendeploy up` or generated files) and verify again",
+    )
+
+
+def _one_difference(evidence: Evidence, what: str) -> tuple[str, str] | None:
+    if evidence.plan is None or evidence.run.server is None:
+        return None
+    for name, asked, applied in applied_differences(evidence.plan, evidence.run.server):
+        if name == what:
+            return asked, applied
+    return None
+
+
+def other_version(evidence: Evidence) -> Cause | None:
+    found = _one_difference(evidence, "engine_version")
+    if found is None:
+        return None
+    return Cause(
+        id="other-engine-version",
+        text="another engine version serves than the plan was made for",
+        evidence=f"plan {found[0]}, server {found[1]}",
+        fix="use the plan's image by digest, or plan again for this version",
+    )
+
+
+def other_checkpoint(evidence: Evidence) -> Cause | None:
+    found = _one_difference(evidence, "checkpoint")
+    if found is None:
+        return None
+    return Cause(
+        id="other-checkpoint",
+        text="another checkpoint serves than the plan's",
+        evidence=f"plan {found[0]}, server {found[1]}",
+        fix="serve the plan's checkpoint",
+    )
+
+
+def fewer_streams(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    if step is None or not step.windows:
+        return None
+    lows = [w.server_running_low for w in step.windows if w.server_running_low is not None]
+    ran = min([float(w.running_low) for w in step.windows] + lows)
+    if ran >= step.concurrency:
+        return None
+    waited = max((w.waiting_high or 0.0 for w in step.windows), default=0.0)
+    usage = max((w.kv_usage or 0.0 for w in step.windows), default=0.0)
+    seats = evidence.plan.option.max_num_seqs if evidence.plan else None
+    if usage > 0.9:
+        why, fix = f"the KV pool was {usage:.0%} full", "a shorter context, fp8 KV or fewer streams"
+    elif waited or (seats is not None and seats <= ran):
+        why = "the pool had room: the seats (max-num-seqs) bind"
+        fix = f"--max-num-seqs of at least {step.concurrency}"
+    else:
+        why, fix = "no queue is shown", "look for a router or proxy that holds requests back"
+    return Cause(
+        id="fewer-streams",
+        text=f"only {ran:g} of {step.concurrency} streams ran at once",
+        evidence=f"{waited:g} waited; {why}",
+        fix=fix,
+    )
+
+
+def preempted(evidence: Evidence) -> Cause | None:
+    total = sum(step.server.get("preemptions") or 0.0 for step in evidence.run.steps)
+    if not total:
+        return None
+    return Cause(
+        id="preemptions",
+        text="requests were preempted and computed again: the KV pool is too small for the load",
+        evidence=f"{total:g} preemptions during the run",
+        fix="a shorter context, fewer streams, fp8 KV or a larger memory fraction",
+    )
+
+
+def low_acceptance(evidence: Evidence) -> Cause | None:
+    step, plan = evidence.decode, evidence.plan
+    figure = step.figures.get("acceptance_length") if step else None
+    if figure is None or plan is None or plan.option.spec_method == "none":
+        return None
+    option = plan.option
+    expected = acceptance_length(
+        option.spec_method, option.spec_tokens, plan.operating_point.content.value
+    )
+    if expected is None or figure.high >= expected.low:
+        return None
+    return Cause(
+        id="low-acceptance",
+        text="fewer drafted tokens were accepted than the prediction assumes",
+        evidence=f"acceptance length {figure.value:.2f}, expected {expected.low:.2f} to"
+        f" {expected.high:.2f}",
+        fix="is the draft head loaded and of this checkpoint? other content accepts more",
+    )
+
+
+def not_drafting(evidence: Evidence) -> Cause | None:
+    step, plan = evidence.decode, evidence.plan
+    if step is None or plan is None or plan.option.spec_method == "none":
+        return None
+    if step.server.get("drafts") != 0 or not step.server.get("generation_tokens"):
+        return None
+    return Cause(
+        id="not-drafting",
+        text="the server generated without drafting a single token",
+        evidence="the draft counter stood still",
+        fix="see the server's log for why speculative decoding is off",
+    )
+
+
+def cold_cache(evidence: Evidence) -> Cause | None:
+    step, plan = evidence.decode, evidence.plan
+    if step is None or plan is None or step.contexts != "shared":
+        return None
+    hits, queries = step.server.get("prefix_hits"), step.server.get("prefix_queries")
+    if hits is None or queries is None or (queries and hits / queries > 0.5):
+        return None
+    share = hits / queries if queries else 0.0
+    return Cause(
+        id="prefix-cache-cold",
+        text="the shared context was not served from the prefix cache",
+        evidence=f"{share:.0%} of the prompt tokens were hits",
+        fix="start with --enable-prefix-caching, or plan with --separate-contexts",
+    )
+
+
+def throttled(evidence: Evidence) -> Cause | None:
+    cards = [card for point in evidence.run.timeline for card in point.gpu]
+    reasons = [str(card["throttle"]) for card in cards if card.get("throttle")]
+    if not cards or len(reasons) / len(cards) < THROTTLE_SHARE:
+        return None
+    most = max(set(reasons), key=reasons.count)
+    heat, power = evidence.gpu("temperature_c"), evidence.gpu("power_w")
+    told = f"{most} in {len(reasons) / len(cards):.0%} of the samples"
+    if heat:
+        told += f", up to {max(heat):.0f} °C"
+    if power:
+        told += f", up to {max(power):.0f} W"
+    return Cause(
+        id="throttled",
+        text="the GPU held its clock back",
+        evidence=told,
+        fix="cooling, or the power cap (`nvidia-smi -q -d POWER,PERFORMANCE`)",
+    )
+
+
+def falling_rate(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    if step is None or step.drift_per_minute is None or step.drift_per_minute > DRIFT:
+        return None
+    return Cause(
+        id="falling-rate",
+        text="the rate fell while it was measured",
+        evidence=f"{step.drift_per_minute:+.1%} a minute over the windows",
+        fix="look at temperature and power; growing contexts explain a small part",
+    )
+
+
+def other_gpu_user(evidence: Evidence) -> Cause | None:
+    processes = evidence.gpu("processes")
+    plan = evidence.plan
+    if not processes or max(processes) <= 1 or plan is None or plan.option.replicas > 1:
+        return None
+    return Cause(
+        id="other-gpu-user",
+        text="another process computes on a GPU of the server",
+        evidence=f"up to {max(processes):.0f} processes on one GPU",
+        fix="`nvidia-smi` names them",
+    )
+
+
+def smaller_pool(evidence: Evidence) -> Cause | None:
+    plan, server = evidence.plan, evidence.run.server
+    if plan is None or server is None or server.kv_pool_blocks is None:
+        return None
+    predicted = plan.predictions.kv_pool_blocks
+    if predicted is None or server.kv_pool_blocks >= predicted.low:
+        return None
+    return Cause(
+        id="smaller-pool",
+        text="the KV pool has fewer blocks than predicted",
+        evidence=f"{server.kv_pool_blocks} blocks, predicted {predicted.low:.0f} to"
+        f" {predicted.high:.0f}",
+        fix="what else holds GPU memory? a display or another process, or a smaller fraction",
+    )
+
+
+def capture_exceeded(evidence: Evidence) -> Cause | None:
+    plan, step = evidence.plan, evidence.decode
+    if plan is None or step is None or plan.option.capture_size is None:
+        return None
+    tokens = step.concurrency * (1 + plan.option.spec_tokens)
+    if tokens <= plan.option.capture_size:
+        return None
+    return Cause(
+        id="capture-exceeded",
+        text="steps are larger than the captured CUDA graphs and run without them",
+        evidence=f"{step.concurrency} streams x {1 + plan.option.spec_tokens} tokens = {tokens},"
+        f" captured up to {plan.option.capture_size}",
+        fix="raise the capture size to that number",
+    )
+
+
+def peer_access_off(evidence: Evidence) -> Cause | None:
+    plan = evidence.plan
+    if plan is None or plan.option.tp == 1 or plan.machine.p2p == "yes":
+        return None
+    off = [s for s in plan.env if s.name == "NCCL_P2P_DISABLE" and s.value == "1"]
+    if plan.machine.p2p != "no" and not off:
+        return None
+    return Cause(
+        id="no-peer-access",
+        text="the GPUs exchange tensors through host memory",
+        evidence="peer access is off on this machine",
+        fix="`nvidia-smi topo -p2p r`; IOMMU and ACS settings decide it",
+    )
+
+
+def hosts_busy(evidence: Evidence) -> Cause | None:
+    client = evidence.run.client
+    points: tuple[TimelinePoint, ...] = evidence.run.timeline
+    if client is None or client.load_average is None or not points:
+        return None
+    import os
+
+    cores = os.cpu_count() or 1
+    if client.load_average <= 1.5 * cores:
+        return None
+    return Cause(
+        id="host-busy",
+        text="the host was busy with other work",
+        evidence=f"load average {client.load_average:.1f} on {cores} cores",
+        fix="measure when it is idle",
+    )
+
+
+SIGNATURES: tuple[Signature, ...] = (
+    client_bound,
+    proxied,
+    usage_contradicts,
+    count_too_high,
+    other_traffic,
+    other_checkpoint,
+    not_as_asked,
+    other_version,
+    fewer_streams,
+    preempted,
+    not_drafting,
+    low_acceptance,
+    cold_cache,
+    smaller_pool,
+    throttled,
+    falling_rate,
+    other_gpu_user,
+    capture_exceeded,
+    peer_access_off,
+    hosts_busy,
+)
+"""Most direct first."""
+
+
+def likely_causes(run: RunDocument, plan: Plan | None) -> tuple[Cause, ...]:
+    """Return every cause for which the run shows evidence, most direct first."""
+    evidence = Evidence(run, plan)
+    found = (signature(evidence) for signature in SIGNATURES)
+    return tuple(cause for cause in found if cause is not None)

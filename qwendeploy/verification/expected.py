@@ -1,0 +1,88 @@
+"""What a plan says about the server to be measured: operating point, blocks, identity."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+from qwendeploy.documents import Option, Plan, ServerFacts
+from qwendeploy.errors import UserError
+from qwendeploy.models.kv_layout import kv_layout
+from qwendeploy.models.memory import blocks_held
+
+
+def held_by(option: Option | None, contexts: Sequence[int]) -> tuple[float, float] | None:
+    """Return fewest and most blocks that running requests of these contexts hold.
+
+    A request at a block edge holds one state more per group with prefix caching, and its next
+    attention block is taken with the step that needs it.
+    """
+    if option is None or option.engine != "vllm":
+        return None
+    try:
+        layout = kv_layout(
+            tp=option.tp,
+            spec_method=option.spec_method,
+            spec_tokens=option.spec_tokens,
+            kv_cache_dtype=option.kv_cache_dtype,
+            prefix_cache=option.prefix_cache,
+            max_num_batched_tokens=option.max_num_batched_tokens or 8192,
+            engine_version=option.engine_version,
+            fork=option.fork,
+        )
+    except UserError:
+        return None
+    low = sum(blocks_held(layout, context) for context in contexts)
+    ahead = 1 + option.spec_tokens
+    high = sum(blocks_held(layout, context + ahead, crossing=True) for context in contexts)
+    return float(low), float(high)
+
+
+def machine_id(plan: Plan) -> str:
+    """Return a digest of what must agree for two runs to be of one machine."""
+    machine = plan.machine
+    parts = [gpu.model or gpu.name or "?" for gpu in machine.gpus]
+    parts += [gpu.uuid or "" for gpu in machine.gpus]
+    return hashlib.sha256("|".join([*parts, machine.driver or ""]).encode()).hexdigest()[:12]
+
+
+def applied_differences(plan: Plan, facts: ServerFacts) -> tuple[tuple[str, str, str], ...]:
+    """Return (what, asked, applied) for every fact that the server tells otherwise."""
+    option = plan.option
+    found: list[tuple[str, str, str]] = []
+
+    def differ(what: str, asked: object, applied: object) -> None:
+        if asked is not None and applied is not None and str(asked) != str(applied):
+            found.append((what, str(asked), str(applied)))
+
+    config = facts.cache_config
+    differ("max_model_len", option.max_model_len, facts.max_model_len)
+    if option.engine == "vllm" and facts.engine == "llama.cpp":
+        differ("engine", "vllm", "llama.cpp")
+    if option.engine_version and not option.fork:
+        differ("engine_version", option.engine_version, facts.version)
+    if "enable_prefix_caching" in config:
+        applied = config["enable_prefix_caching"] == "True"
+        differ("prefix_cache", option.prefix_cache, applied)
+    if config.get("gpu_memory_utilization") not in (None, "None"):
+        asked = option.gpu_memory_utilization
+        if asked is not None and abs(asked - float(config["gpu_memory_utilization"])) > 1e-6:
+            differ("gpu_memory_utilization", asked, config["gpu_memory_utilization"])
+    dtype = config.get("cache_dtype")
+    if dtype is not None:
+        applied_dtype = "fp8" if dtype.startswith("fp8") else "bf16"
+        differ("kv_cache_dtype", option.kv_cache_dtype, applied_dtype)
+    if facts.drafting is not None:
+        differ("drafting", option.spec_method != "none", facts.drafting)
+    differ("checkpoint", checkpoint_name(option.checkpoint), checkpoint_name(facts.root or ""))
+    return tuple(found)
+
+
+def checkpoint_name(text: str) -> str | None:
+    """Return the name of a checkpoint in lower case, from a repository id or a cache path.
+
+    ``None`` for a local path: a folder may be called anything.
+    """
+    match = re.search(r"models--[^/]+?--([^/]+)", text) or re.fullmatch(r"[^/]+/([^/]+)", text)
+    return match[1].lower() if match else None

@@ -1,0 +1,64 @@
+"""Functional gates: does the server answer rightly, not only quickly.
+
+A gate passes, fails, or says why it could not run; each keeps the transcript that shows it. Speed
+never outweighs a failed gate: the overall verdict is then *refuted*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from qwendeploy.documents import Gate, Plan
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.gates.answers import (
+    arithmetic,
+    deterministic_code,
+    json_mode,
+    limits_honoured,
+    multi_turn,
+    reasoning_split,
+    unicode_text,
+)
+from qwendeploy.verification.gates.asking import Asker
+from qwendeploy.verification.gates.cache import prefix_cache
+from qwendeploy.verification.gates.lengths import cancel, needle, over_length
+from qwendeploy.verification.gates.tools import tool_call
+from qwendeploy.verification.server import Surface
+
+GateFunction = Callable[[Asker], Awaitable[Gate]]
+
+GATES: dict[str, GateFunction] = {
+    "deterministic-code": deterministic_code,
+    "arithmetic": arithmetic,
+    "tool-call": tool_call,
+    "multi-turn": multi_turn,
+    "json-mode": json_mode,
+    "reasoning-split": reasoning_split,
+    "stop-and-max-tokens": limits_honoured,
+    "unicode": unicode_text,
+    "prefix-cache": prefix_cache,
+    "cancel": cancel,
+    "over-length": over_length,
+    "needle": needle,
+}
+"""In the order of running: quick ones first, those that fill the context last."""
+
+
+async def run_gates(
+    client: Client,
+    surface: Surface,
+    plan: Plan | None,
+    seed: str,
+    told: Callable[[str, float | None], None],
+) -> tuple[Gate, ...]:
+    """Return the outcome of every gate; a gate never stops the ones after it."""
+    asker = Asker(client, surface, plan, seed)
+    found: list[Gate] = []
+    for number, (name, gate) in enumerate(GATES.items()):
+        told(f"gates: {name}", number / len(GATES))
+        asker.begin(name)
+        found.append(await gate(asker))
+    return tuple(found)
+
+
+__all__ = ["GATES", "run_gates"]

@@ -1,0 +1,112 @@
+"""Asking the server a question for a gate, and keeping what was said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qwendeploy.documents import Gate, Plan
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.records import Record
+from qwendeploy.verification.server import Surface
+
+KEPT = 1500
+"""Characters of a message that a transcript keeps at each end."""
+
+Message = dict[str, Any]
+
+
+class Asker:
+    """Puts questions, remembers the transcript of the gate in progress."""
+
+    def __init__(self, client: Client, surface: Surface, plan: Plan | None, seed: str) -> None:
+        self.client, self.surface, self.plan, self.seed = client, surface, plan, seed
+        self.name = ""
+        self.transcript: list[dict[str, Any]] = []
+        self._quiet_field: bool | None = None
+        """Whether the server takes the field that switches thinking off; not known at first."""
+
+    def begin(self, name: str) -> None:
+        """Start the transcript of a gate."""
+        self.name, self.transcript = name, []
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Length that the server serves."""
+        return self.surface.facts.max_model_len
+
+    async def ask(
+        self,
+        messages: list[Message] | str,
+        *,
+        tokens: int = 1024,
+        thinking: bool = False,
+        exact_length: bool = False,
+        **extra: Any,
+    ) -> Record:
+        """Return the answer with its text; thinking is switched off where the server allows."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        limit = tokens
+        if not thinking and self._quiet_field is False:
+            limit = max(tokens, 4096)  # room to think first
+        if self.max_model_len is not None:
+            limit = min(limit, max(16, self.max_model_len // 2))
+        body = self.surface.body(messages, limit, until_limit=exact_length)
+        body.update(extra)
+        quiet = not thinking and self._quiet_field is not False
+        if quiet:
+            body["chat_template_kwargs"] = {"enable_thinking": False}
+        record = await self.client.stream(body, keep=True)
+        if quiet and record.status in (400, 422) and self._quiet_field is None:
+            self._quiet_field = False
+            return await self.ask(
+                messages, tokens=tokens, thinking=thinking, exact_length=exact_length, **extra
+            )
+        if quiet and record.failure is None:
+            self._quiet_field = True
+        self._note(messages, record)
+        return record
+
+    def _note(self, messages: list[Message], record: Record) -> None:
+        self.transcript.append(
+            {
+                "asked": [
+                    {"role": m["role"], "content": shorten(str(m.get("content") or ""))}
+                    for m in messages[-3:]
+                ],
+                "answer": shorten(record.text),
+                "reasoning": shorten(record.reasoning),
+                "tool_calls": record.tool_calls,
+                "finish_reason": record.finish_reason,
+                "tokens": record.tokens,
+                "failure": f"{record.failure}: {record.message}" if record.failure else None,
+            }
+        )
+
+    def passed(self, reason: str = "") -> Gate:
+        """Return the gate as passed."""
+        return self._gate("passed", reason)
+
+    def failed(self, reason: str) -> Gate:
+        """Return the gate as failed."""
+        return self._gate("failed", reason)
+
+    def not_run(self, reason: str) -> Gate:
+        """Return the gate as not run, with the reason."""
+        return self._gate("not_run", reason)
+
+    def _gate(self, outcome: Any, reason: str) -> Gate:
+        return Gate(id=self.name, outcome=outcome, reason=reason, transcript=tuple(self.transcript))
+
+    def broken(self, record: Record) -> Gate | None:
+        """Return a failed gate if the request itself failed."""
+        if record.failure is None:
+            return None
+        return self.failed(f"the request failed: {record.failure}: {record.message}")
+
+
+def shorten(text: str) -> str:
+    """Return a text with its middle left out if it is long."""
+    if len(text) <= 2 * KEPT:
+        return text
+    return f"{text[:KEPT]} [... {len(text) - 2 * KEPT} characters ...] {text[-KEPT:]}"

@@ -1,0 +1,382 @@
+"""One verification from first contact to run document, saved as it goes.
+
+The document on disk is whole after every stage and every few seconds in between; an interrupt or a
+server that dies leaves what was measured, marked as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from qwendeploy import __version__
+from qwendeploy.documents import (
+    Fill,
+    Gate,
+    Plan,
+    RunDocument,
+    RunStatus,
+    Step,
+    TimelinePoint,
+    Tool,
+)
+from qwendeploy.errors import UserError
+from qwendeploy.figures import Figure, Kind, exact
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.decode import Decode, DecodeSettings
+from qwendeploy.verification.expected import held_by, machine_id
+from qwendeploy.verification.fill import FillRun, FillSettings
+from qwendeploy.verification.latency import LatencySettings, measure_latency
+from qwendeploy.verification.prompts import PromptMaker
+from qwendeploy.verification.server import Surface, survey, wait_for_health
+from qwendeploy.verification.settings import EFFORT, Settings, operating_point, run_name
+from qwendeploy.verification.statistics import Interval, t_interval, widened
+from qwendeploy.verification.target import Target, is_loopback
+from qwendeploy.verification.telemetry import Gpus
+from qwendeploy.verification.verdict import RATE
+from qwendeploy.verification.watch import Lateness
+from qwendeploy.verification.writer import write_run
+
+Told = Callable[[str, float | None], None]
+SAVE_EVERY_S = 5.0
+
+
+class Session:
+    """One run against one server."""
+
+    def __init__(
+        self,
+        target: Target,
+        settings: Settings,
+        *,
+        plan: Plan | None = None,
+        directory: Path | None = None,
+        told: Told = lambda _text, _share: None,
+        inputs: dict[str, Any] | None = None,
+    ) -> None:
+        if target.model is None and plan is not None:
+            target = replace(target, model=plan.served_model_name)
+        self.target, self.settings, self.plan = target, settings, plan
+        self.directory, self.told = directory, told
+        self.inputs = inputs or {}
+        self.point = operating_point(plan, settings)
+        self.effort = EFFORT[settings.level]
+        now = datetime.now(UTC)
+        self.created = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.run_id = run_name()
+        self.began = time.perf_counter()
+        self.status: RunStatus = "incomplete"
+        self.stage = "started"
+        self.steps: list[Step] = []
+        self.timeline: list[TimelinePoint] = []
+        self.warnings: list[str] = []
+        self.requests: list[dict[str, Any]] = []
+        self.fill = Fill(reason="not tested")
+        self.gates: tuple[Gate, ...] = ()
+        self.surface: Surface | None = None
+        self.decode: Decode | None = None
+        self.lateness = Lateness()
+        self.loop_name = "asyncio"
+        self._frozen_client: Any = None
+
+    async def run(self) -> RunDocument:
+        """Measure everything that the settings ask for and return the document.
+
+        A cancelled run is saved as interrupted before the cancellation goes on.
+        """
+        self.loop_name = type(asyncio.get_running_loop()).__module__.split(".")[0]
+        local = is_loopback(urlsplit(self.target.base_url).hostname or "")
+        gpus = Gpus(local=local, indices=self.plan.gpu_indices if self.plan else ())
+        saving = asyncio.create_task(self._save_regularly())
+        lag = asyncio.create_task(self.lateness.run())
+        try:
+            async with Client(self.target, self.settings.limits) as client:
+                await self._stages(client, gpus)
+            self.status = "failed" if self._nothing_measured() else "complete"
+        except asyncio.CancelledError:
+            self.status = "interrupted"
+            raise
+        except BaseException:
+            self.status = "failed"
+            raise
+        finally:
+            for task in (saving, lag):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            gpus.close()
+            self._absorb()
+            if self.surface is not None or self.status == "complete":
+                self.save()
+        return self.document()
+
+    async def _stages(self, client: Client, gpus: Gpus) -> None:
+        self._enter("waiting for the server")
+        await wait_for_health(client, self.settings.wait_s, lambda text: self.told(text, None))
+        self._enter("asking what the server offers")
+        self.surface = await survey(client, PromptMaker(content=self.point.content))
+        self._check_room()
+        self._enter("first token")
+        self.steps.append(await self._latency(client))
+        self._enter("decode")
+        await self._decode(client, gpus)
+        self._freeze_client()
+        if self._wanted(self.settings.fill, self.effort.fill):
+            self._enter("fill")
+            await self._fill(client, gpus)
+        if self._wanted(self.settings.gates, self.effort.gates):
+            self._enter("gates")
+            await self._run_gates(client)
+        self._enter("done")
+
+    @staticmethod
+    def _wanted(asked: bool | None, usual: bool) -> bool:
+        return usual if asked is None else asked
+
+    def _enter(self, stage: str) -> None:
+        self.stage = stage
+        self.told(stage, None)
+        if self.surface is not None:
+            self.save()
+
+    def _check_room(self) -> None:
+        """Refuse an operating point that the server cannot hold."""
+        assert self.surface is not None
+        length = self.surface.facts.max_model_len
+        if length is not None and self.point.context > length:
+            raise UserError(
+                f"a context of {self.point.context} tokens is longer than the server's {length}",
+                where=self.target.base_url,
+                hint="--ctx, or start the server with the plan's --max-model-len",
+            )
+
+    async def _latency(self, client: Client) -> Step:
+        assert self.surface is not None
+        caching = self.surface.facts.cache_config.get("enable_prefix_caching")
+        off = caching == "False" or (
+            caching is None and self.plan is not None and not self.plan.option.prefix_cache
+        )
+        settings = LatencySettings(
+            context=self.point.context,
+            repeats=self.settings.repeats or self.effort.repeats,
+            warm=not off,
+            seed=f"{self.run_id}-latency",
+        )
+        return await measure_latency(client, self.surface, settings, self.told)
+
+    def _user_rate(self) -> float:
+        """Return tokens per second of one stream, as far as it is known before the windows."""
+        if self.plan and self.plan.predictions.per_user_decode_tps:
+            return self.plan.predictions.per_user_decode_tps.value
+        return 30.0
+
+    async def _decode(self, client: Client, gpus: Gpus) -> None:
+        assert self.surface is not None
+        settings = self.settings
+        wanted = DecodeSettings(
+            concurrency=self.point.concurrency,
+            context=self.point.context,
+            contexts=self.point.contexts,
+            window_s=settings.window_s or self.effort.window_s,
+            windows=settings.windows or self.effort.windows,
+            settle_s=settings.settle_s,
+            patience_s=settings.patience_s,
+            expected_user_tps=self._user_rate(),
+            seed=f"{self.run_id}-decode",
+        )
+        self.decode = Decode(
+            client, self.surface, wanted, gpus=gpus, told=self.told, decided=self._decided
+        )
+        self.lateness.reset()
+        await self.decode.run()
+        self._absorb()
+
+    def _decided(self, rates: list[float]) -> bool:
+        """Whether more windows would change nothing: the interval is narrow, or the verdict sure.
+
+        One boot says no more than its spread, so an interval far narrower than that is enough.
+        """
+        interval = t_interval(rates)
+        if interval.half < 0.005:
+            return True
+        predicted = self.plan.predictions.aggregate_decode_tps if self.plan else None
+        if predicted is None or interval.half > 0.02:
+            return False
+        wide: Interval = widened(interval)
+        inside = predicted.low <= wide.low and wide.high <= predicted.high
+        return inside or wide.high < predicted.low or wide.low > predicted.high
+
+    def _absorb(self) -> None:
+        """Move what the current load measured into the document's parts."""
+        if self.decode is None:
+            return
+        decode, self.decode = self.decode, None
+        self.steps.append(self._placed(decode))
+        self.timeline.extend(decode.watch.timeline(self.began))
+        if self.settings.keep_requests:
+            self.requests.extend(_arrays(decode, self.began))
+
+    def _placed(self, decode: Decode) -> Step:
+        offset = decode.begin - self.began
+        step = decode.step()
+        windows = tuple(
+            window.model_copy(update={"start_s": window.start_s + offset})
+            for window in step.windows
+        )
+        return step.model_copy(update={"start_s": offset, "windows": windows})
+
+    async def _fill(self, client: Client, gpus: Gpus) -> None:
+        assert self.surface is not None
+        plan, facts = self.plan, self.surface.facts
+        typical = plan.predictions.max_typical_context_tokens if plan else None
+        if plan is None or typical is None or typical.value < 64:
+            reason = plan.predictions.reasons.get("max_typical_context_tokens") if plan else None
+            self.fill = Fill(reason=reason or "no plan says which context is to be filled")
+            return
+        context = int(typical.value)
+        if facts.max_model_len is not None:
+            context = min(context, facts.max_model_len)
+        option = plan.option
+        self.fill = Fill(reason="begun, not finished")
+        run = FillRun(
+            client,
+            self.surface,
+            FillSettings(
+                concurrency=plan.operating_point.concurrency,
+                context=context,
+                full_length=facts.max_model_len or option.max_model_len,
+                step_tokens=option.max_num_batched_tokens or 8192,
+                tokens_per_step=1.0 + option.spec_tokens,
+                user_tps=self._user_rate(),
+                hold_s=self.settings.hold_s,
+                patience_s=max(self.settings.patience_s, 60.0)
+                if self.settings.patience_s >= 30
+                else self.settings.patience_s,
+                kind=typical.kind if typical.kind is not Kind.MEASURED_HERE else Kind.MEASURED,
+                seed=f"{self.run_id}-fill",
+            ),
+            gpus=gpus,
+            told=self.told,
+            blocks_held=lambda contexts: held_by(option, contexts),
+        )
+        try:
+            self.fill, steps = await run.run()
+            self.steps.extend(steps)
+        finally:
+            self.timeline.extend(run.watch.timeline(self.began))
+
+    async def _run_gates(self, client: Client) -> None:
+        assert self.surface is not None
+        from qwendeploy.verification.gates import run_gates
+
+        self.gates = await run_gates(client, self.surface, self.plan, self.run_id, self.told)
+
+    def _nothing_measured(self) -> bool:
+        return not any(step.status == "complete" for step in self.steps)
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_EVERY_S)
+            if self.surface is not None and self.directory is not None:
+                document = self.document()
+                await asyncio.to_thread(write_run, self.directory, document)
+
+    def save(self) -> None:
+        """Write the document as it is now, if it has a place."""
+        if self.directory is not None:
+            write_run(self.directory, self.document())
+
+    def _freeze_client(self) -> None:
+        """Keep the client's own figures of the timed part; what follows is not timed."""
+        self._frozen_client = self.lateness.facts(
+            self.loop_name, proxy=self.target.proxy is not None
+        )
+
+    def document(self) -> RunDocument:
+        """Return the run as far as it got."""
+        steps = list(self.steps)
+        timeline = list(self.timeline)
+        if self.decode is not None:
+            steps.append(self._placed(self.decode).model_copy(update={"status": "incomplete"}))
+            timeline.extend(self.decode.watch.timeline(self.began))
+        facts = self.surface.facts if self.surface else None
+        figures, reasons = collect_figures(steps, facts.kv_pool_blocks if facts else None)
+        if facts is not None and facts.kv_pool_tokens is not None:
+            figures["kv_pool_tokens"] = exact(
+                facts.kv_pool_tokens, "tokens", kind=Kind.MEASURED_HERE, source="cache_config_info"
+            )
+        client = self._frozen_client or self.lateness.facts(
+            self.loop_name, proxy=self.target.proxy is not None
+        )
+        return RunDocument(
+            created=self.created,
+            tool=Tool(version=__version__),
+            inputs=self.inputs,
+            run_id=self.run_id,
+            status=self.status,
+            stage=self.stage,
+            level=self.settings.level,
+            plan_id=self.plan.plan_id if self.plan else None,
+            machine_id=machine_id(self.plan) if self.plan else None,
+            operating_point=self.point.as_dict(),
+            server=facts,
+            client=client,
+            figures=figures,
+            reasons=reasons,
+            steps=tuple(steps),
+            fill=self.fill,
+            gates=self.gates,
+            timeline=tuple(timeline),
+            warnings=tuple(self.warnings),
+            requests=tuple(self.requests),
+        )
+
+
+def collect_figures(
+    steps: list[Step], blocks: int | None
+) -> tuple[dict[str, Figure | None], dict[str, str]]:
+    """Return the figures of the operating point from the steps that measured them."""
+    figures: dict[str, Figure | None] = {}
+    reasons: dict[str, str] = {}
+    for step in steps:
+        for name, figure in step.figures.items():
+            if figures.get(name) is None:
+                figures[name] = figure
+        for name, reason in step.reasons.items():
+            reasons.setdefault(name, reason)
+    if RATE not in figures:
+        figures[RATE] = None
+        reasons[RATE] = "not measured yet"
+    if blocks is not None:
+        figures["kv_pool_blocks"] = exact(
+            blocks, "blocks", kind=Kind.MEASURED_HERE, source="cache_config_info", n=1
+        )
+    else:
+        figures["kv_pool_blocks"] = None
+        reasons["kv_pool_blocks"] = "not offered by the server"
+    return figures, {name: text for name, text in reasons.items() if figures.get(name) is None}
+
+
+def _arrays(decode: Decode, origin: float) -> list[dict[str, Any]]:
+    """Return the per-request arrays of a decode load."""
+    return [
+        {
+            "number": record.number,
+            "sent_s": round(record.sent_at - origin, 6),
+            "prompt_tokens": record.prompt_tokens,
+            "output_tokens": record.tokens,
+            "ttft_ms": None if record.ttft is None else round(record.ttft * 1e3, 3),
+            "tpot_ms": None if record.tpot is None else round(record.tpot * 1e3, 4),
+            "chunk_times_s": [round(t - origin, 6) for t in record.chunk_times],
+            "chunk_tokens": list(record.chunk_tokens),
+            "failure": record.failure,
+        }
+        for record in decode.streams.records
+    ]

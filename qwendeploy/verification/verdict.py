@@ -1,0 +1,228 @@
+"""The three-way verdict: the measured interval against the predicted band.
+
+Confirmed: the interval, widened by what one boot can differ from the next, lies inside the band.
+Refuted: it lies outside altogether. Else inconclusive. A band wider than ±20 % says too little to
+be confirmed. The overall outcome follows the decode rate and the fill (and latency limits that the
+workload states); a failed functional gate refutes the plan whatever its speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qwendeploy.documents import Fill, Gate, Outcome, Plan, RunDocument, Verdict
+from qwendeploy.errors import ExitCode
+from qwendeploy.figures import Figure, Kind
+from qwendeploy.verification import statistics as st
+from qwendeploy.verification.causes import COUNT_DIFFERENCE
+
+WIDE = 0.20
+"""Half width of a predicted band from which a verdict says nothing (DESIGN §7)."""
+COUNTED = frozenset(
+    {
+        "kv_pool_blocks",
+        "kv_pool_tokens",
+        "blocks_per_request",
+        "max_full_length_requests",
+        "max_running_requests",
+        "max_typical_context_tokens",
+    }
+)
+"""Quantities that are counted, not timed: no boot-to-boot spread."""
+RATE = "aggregate_decode_tps"
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The outcome in one word and one sentence, with the process exit code."""
+
+    outcome: Outcome | None
+    wide: bool
+    statement: str
+    exit_code: ExitCode
+
+
+def judge(
+    quantity: str,
+    predicted: Figure | None,
+    measured: Figure | None,
+    *,
+    boots: int = 1,
+    boot_id: str | None = None,
+    decisive: bool = False,
+    missing: str = "",
+) -> Verdict:
+    """Return the verdict on one quantity; ``missing`` says why something is not there."""
+    outcome: Outcome = "inconclusive"
+    wide = predicted is not None and predicted.half_width > WIDE
+    if predicted is None or measured is None:
+        reason = missing or ("not predicted" if predicted is None else "not measured")
+    elif boot_id is not None and _calibrated_here(predicted, boot_id):
+        reason = "the prediction was calibrated from this very boot: it cannot confirm itself"
+    else:
+        interval = st.Interval(
+            measured.value, measured.low, measured.high, measured.n, measured.level
+        )
+        if quantity not in COUNTED:
+            interval = st.widened(interval, boots)
+        outcome, reason = _compare(predicted, interval)
+        if wide and outcome == "confirmed":
+            reason += f"; the band is wider than ±{WIDE:.0%}"
+    return Verdict(
+        quantity=quantity,
+        predicted=predicted,
+        measured=measured,
+        outcome=outcome,
+        reason=reason,
+        wide=wide,
+        decisive=decisive,
+    )
+
+
+def _calibrated_here(predicted: Figure, boot_id: str) -> bool:
+    return predicted.kind is Kind.MEASURED_HERE and boot_id in predicted.source
+
+
+def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
+    if interval.high < predicted.low:
+        return "refuted", f"{predicted.low / interval.mean - 1:.1%} below the band's low end"
+    if interval.low > predicted.high:
+        return "refuted", f"{interval.mean / predicted.high - 1:.1%} above the band's high end"
+    if predicted.low <= interval.low and interval.high <= predicted.high:
+        return "confirmed", "the interval lies inside the band"
+    return "inconclusive", "the interval crosses an end of the band"
+
+
+def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ...]:
+    """Return one verdict per predicted or measured quantity, decisive ones first."""
+    boot_id = run.server.boot_id if run.server else None
+    limits = _limited(plan)
+    broken = _undecidable(run)
+    verdicts = []
+    for name, predicted in _predictions(plan).items():
+        measured = run.figures.get(name)
+        if predicted is None and measured is None:
+            continue
+        missing = ""
+        if predicted is None:
+            missing = f"not predicted: {plan.predictions.reasons.get(name, 'no reason given')}"
+        elif measured is None:
+            missing = f"not measured: {run.reasons.get(name, 'not part of this run')}"
+        verdict = judge(
+            name,
+            predicted,
+            measured,
+            boots=boots,
+            boot_id=boot_id,
+            decisive=name == RATE or name in limits,
+            missing=missing,
+        )
+        if broken and verdict.outcome != "inconclusive" and name not in COUNTED:
+            verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
+        verdicts.append(verdict)
+    return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
+
+
+def _predictions(plan: Plan) -> Mapping[str, Figure | None]:
+    from qwendeploy.documents import PREDICTION_NAMES
+
+    return {name: getattr(plan.predictions, name) for name in PREDICTION_NAMES}
+
+
+def _limited(plan: Plan) -> set[str]:
+    """Return the quantities on which the workload sets a limit."""
+    found = set()
+    if plan.workload.tpot_ms is not None:
+        found.add("tpot_ms")
+    if plan.workload.ttft_ms is not None:
+        found.add("ttft_cold_ms")
+    return found
+
+
+def _undecidable(run: RunDocument) -> str:
+    """Return why a run decides nothing, empty if it may decide."""
+    if run.client is not None and run.client.limited:
+        return f"the client was the limit: {run.client.limited_reason}"
+    bad = [step for step in run.steps if step.shape == "decode" and step.steady is False]
+    if bad:
+        return "the rate was never steady"
+    counts = [step.server.get("tokens_over_client") for step in run.steps]
+    if any(ratio is not None and abs(ratio - 1) > COUNT_DIFFERENCE for ratio in counts):
+        return "the server's own token counter disagrees with the stream"
+    if any("usage" in step.requests.failures for step in run.steps):
+        return "the server's token counts contradict its own stream"
+    return ""
+
+
+def overall(
+    verdicts: Sequence[Verdict],
+    fill: Fill,
+    gates: Sequence[Gate],
+    *,
+    rate_only: bool = False,
+    complete: bool = True,
+) -> Overall:
+    """Return the outcome of a plan from its parts.
+
+    ``rate_only`` asks for the rate alone: a confirmed rate then exits 0 without a fill check,
+    which it otherwise does not.
+    """
+    decisive = [verdict for verdict in verdicts if verdict.decisive]
+    rate = next((verdict for verdict in verdicts if verdict.quantity == RATE), None)
+    wide = any(verdict.wide for verdict in decisive)
+    failed = [gate.id for gate in gates if gate.outcome == "failed"]
+    refuted = [verdict for verdict in decisive if verdict.outcome == "refuted"]
+    told = rate_sentence(rate)
+    if not complete:
+        return Overall("inconclusive", wide, f"{told}; the run is incomplete", _inconclusive())
+    if refuted or (fill.tested and fill.outcome == "refuted" and not rate_only) or failed:
+        parts = [told]
+        parts += [f"{v.quantity} refuted ({v.reason})" for v in refuted if v is not rate]
+        if fill.tested and fill.outcome == "refuted":
+            parts.append(f"fill refuted: {refuting(fill)}")
+        if failed:
+            parts.append(f"failed gates: {', '.join(failed)}")
+        return Overall("refuted", wide, "; ".join(parts), ExitCode.REFUTED)
+    if wide:
+        text = f"{told}; the predicted band is wider than ±{WIDE:.0%}"
+        return Overall("inconclusive", True, text, _inconclusive())
+    if any(verdict.outcome != "confirmed" for verdict in decisive) or rate is None:
+        return Overall("inconclusive", wide, told, _inconclusive())
+    if fill.tested and fill.outcome == "confirmed":
+        return Overall("confirmed", wide, f"{told}; fill confirmed", ExitCode.DONE)
+    if fill.tested:
+        text = f"{told}; fill inconclusive: {fill.reason or doubtful(fill)}"
+        return Overall("inconclusive", wide, text, _inconclusive())
+    text = "rate confirmed, fill not tested"
+    code = ExitCode.DONE if rate_only else _inconclusive()
+    return Overall("inconclusive", wide, f"{text}: {told}", code)
+
+
+def _inconclusive() -> ExitCode:
+    return ExitCode.INCONCLUSIVE
+
+
+def refuting(fill: Fill) -> str:
+    """Return what refuted the fill."""
+    return "; ".join(check.text for check in fill.checks if check.outcome == "refuted")
+
+
+def doubtful(fill: Fill) -> str:
+    """Return what left the fill open."""
+    return "; ".join(check.text for check in fill.checks if check.outcome == "inconclusive")
+
+
+def rate_sentence(verdict: Verdict | None) -> str:
+    """Return predicted and measured rate with the outcome, in the words of the README."""
+    if verdict is None or verdict.measured is None:
+        why = f" ({verdict.reason})" if verdict else ""
+        return f"the decode rate was not measured{why}"
+    measured = verdict.measured
+    seen = f"measured {measured.value:,.0f} [{measured.low:,.0f}, {measured.high:,.0f}]"
+    if verdict.predicted is None:
+        return f"{seen} tok/s, {verdict.reason}"
+    predicted = verdict.predicted
+    half = (predicted.high - predicted.low) / 2
+    said = f"predicted {predicted.value:,.0f} ± {half:,.0f} tok/s"
+    return f"{said}, {seen}: {verdict.outcome}"

@@ -1,0 +1,138 @@
+"""``verify`` as one function: run the session on its own loop, judge, name the causes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from qwendeploy import __version__
+from qwendeploy.documents import Plan, RunDocument, Tool, Verdict, VerifyReport
+from qwendeploy.errors import ExitCode
+from qwendeploy.verification.causes import likely_causes
+from qwendeploy.verification.session import Session
+from qwendeploy.verification.settings import Settings
+from qwendeploy.verification.target import Target
+from qwendeploy.verification.verdict import Overall, judge_all, overall
+
+CAUSES_OF = {
+    "ttft_warm_ms": {"prefix-cache-cold", "proxy", "host-busy", "other-traffic"},
+    "ttft_cold_ms": {"proxy", "host-busy", "other-traffic", "throttled"},
+    "kv_pool_blocks": {"smaller-pool", "applied-differs", "other-gpu-user", "other-engine-version"},
+}
+"""Quantities that only some causes explain; the others are explained by any."""
+
+
+def verify(
+    plan: Plan | None,
+    target: Target,
+    settings: Settings,
+    *,
+    directory: Path | None = None,
+    rate_only: bool = False,
+    told: Callable[[str, float | None], None] = lambda _text, _share: None,
+    inputs: dict[str, Any] | None = None,
+) -> tuple[RunDocument, VerifyReport]:
+    """Measure a live server and judge the plan's prediction.
+
+    Raises:
+        UserError, EnvironmentProblem: as the session; KeyboardInterrupt after the run is saved.
+    """
+    session = Session(target, settings, plan=plan, directory=directory, told=told, inputs=inputs)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        run = runner.run(_until_told_to_stop(session))
+    return run, report_on(run, plan, rate_only=rate_only)
+
+
+async def _until_told_to_stop(session: Session) -> RunDocument:
+    """Run the session; SIGTERM ends it as Ctrl-C does, with what was measured saved."""
+    task = asyncio.ensure_future(session.run())
+    loop = asyncio.get_running_loop()
+    terminated = False
+
+    def stop() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if terminated:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory where it is installed: it halves the client's share of the CPU."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def report_on(
+    run: RunDocument, plan: Plan | None, *, rate_only: bool = False, boots: int = 1
+) -> VerifyReport:
+    """Return the report on a stored or fresh run."""
+    causes = likely_causes(run, plan)
+    verdicts: tuple[Verdict, ...] = ()
+    if plan is None:
+        failed = [gate.id for gate in run.gates if gate.outcome == "failed"]
+        done = run.status == "complete"
+        text = "measured without a plan: nothing to confirm"
+        if failed:
+            text += f"; failed gates: {', '.join(failed)}"
+        code = ExitCode.DONE if done else ExitCode.INCONCLUSIVE
+        verdict = Overall(None, False, text if done else f"{text}; {run.stage} failed", code)
+        if failed:
+            verdict = Overall(None, False, text, ExitCode.REFUTED)
+    else:
+        verdicts = judge_all(plan, run, boots)
+        verdicts = tuple(
+            one.model_copy(
+                update={
+                    "causes": tuple(
+                        cause
+                        for cause in causes
+                        if one.quantity not in CAUSES_OF or cause.id in CAUSES_OF[one.quantity]
+                    )
+                }
+            )
+            if one.outcome != "confirmed" and one.predicted and one.measured
+            else one
+            for one in verdicts
+        )
+        verdict = overall(
+            verdicts,
+            run.fill,
+            run.gates,
+            rate_only=rate_only,
+            complete=run.status in ("complete", "failed"),
+        )
+    return VerifyReport(
+        created=run.created,
+        tool=Tool(version=__version__),
+        inputs=run.inputs,
+        outcome=verdict.outcome,
+        statement=verdict.statement,
+        wide=verdict.wide,
+        exit_code=int(verdict.exit_code),
+        plan_id=run.plan_id,
+        verdicts=verdicts,
+        causes=causes,
+        gates=run.gates,
+        fill=run.fill,
+        run=run,
+    )

@@ -1,0 +1,63 @@
+"""The run document on disk: whole at every moment, replaced by renaming, never half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from qwendeploy.documents import RunDocument
+from qwendeploy.errors import EnvironmentProblem, UserError
+
+RUN_FILE = "run.json"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that no reader ever sees a part of it.
+
+    Raises:
+        EnvironmentProblem: the directory cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"cannot be written: {problem.strerror or problem}", where=str(path)
+        ) from None
+
+
+def claim_directory(directory: Path, names: tuple[str, ...], *, force: bool) -> None:
+    """Make sure that a run may be written into ``directory``.
+
+    Raises:
+        UserError: it is a file, or holds a run already and not ``force``.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UserError("is a file, not a directory", where=str(directory))
+    there = [name for name in names if (directory / name).exists()]
+    if there and not force:
+        raise UserError(
+            f"holds {', '.join(there)} already",
+            where=str(directory),
+            hint="choose another -o, or --force to overwrite",
+        )
+
+
+def write_run(directory: Path, run: RunDocument) -> Path:
+    """Write the run document into its directory and return its path."""
+    path = directory / RUN_FILE
+    write_atomically(path, run.model_dump_json(by_alias=True, indent=1) + "\n")
+    return path
