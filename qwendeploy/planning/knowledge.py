@@ -7,6 +7,7 @@ from part of the tables, so that advice is judged with the measurement held out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -182,6 +183,33 @@ class Knowledge:
         return frozenset(
             card.name for card in gpus() if card.compute_capability == box.compute_capability
         )
+
+    # --- rows ---
+
+    @cached_property
+    def _support(self) -> Counter[tuple[object, ...]]:
+        return Counter(
+            (row.gpu, row.quant, row.spec_method or "none", row.spec_tokens or 0, row.tp)
+            for row in self.rows
+            if row.usable
+        )
+
+    def support(self, option: Option, box: Box) -> int:
+        """Return how many measurements there are of this card, weights, draft and layout."""
+        key = (box.name, option.quant, option.spec_method, option.spec_tokens, option.tp)
+        return self._support[key]
+
+    @cached_property
+    def _draft_lengths(self) -> dict[str, set[tuple[str, int]]]:
+        found: dict[str, set[tuple[str, int]]] = {}
+        for row in self.rows:
+            if row.usable and row.spec_method and row.spec_tokens:
+                found.setdefault(row.gpu, set()).add((row.spec_method, row.spec_tokens))
+        return found
+
+    def measured_drafts(self, box: Box) -> set[tuple[str, int]]:
+        """Return the (method, length) pairs that somebody measured on this card."""
+        return self._draft_lengths.get(box.name, set())
 
     # --- series ---
 

@@ -10,7 +10,8 @@ from qwendeploy.documents import Objective, Option, PlanWarning, Predictions, Qu
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.planning.capacity import capacity_lines
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
-from qwendeploy.planning.ranking import TIE, Scored
+from qwendeploy.planning.latencies import request_lengths
+from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.boot import BootRow, boot_rows
@@ -122,7 +123,7 @@ def _against_neighbour(
         name = _respect_name(rival.candidate.option, option, respect)
         evidence = rival.predictions.aggregate_decode_tps
         kind = f" ({evidence.kind})" if evidence else ""
-        if abs(gain) <= TIE:
+        if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
             return 0.0, f"{label} ties with {name}{kind} and is simpler or better measured."
         return gain, f"{label}: {gain:+.0%} on the low end of the band against {name}{kind}."
     return _only_one(result.trace, label, option, respect)
@@ -173,7 +174,8 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
     if workload.isl is None or workload.osl is None:
-        lines.append("prompt and answer length (--isl, --osl)")
+        isl, osl = request_lengths(result.load.context, workload.isl, workload.osl)
+        lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
     return tuple(lines)
 
 
@@ -182,6 +184,7 @@ def _warnings(best: Scored) -> tuple[PlanWarning, ...]:
         PlanWarning(rule=fired.rule.id, text=fired.reason)
         for fired in best.candidate.fired
         if any(effect.kind == "warn" for effect in fired.effects)
+        and (fired.rule.finding is None or fired.rule.finding.severity != "info")
     )
 
 

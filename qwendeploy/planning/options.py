@@ -33,21 +33,31 @@ DRAFTS: tuple[tuple[SpecMethod, int], ...] = (
 )
 """Draft methods and lengths that anybody measured on this model (benchdata/decode_*.csv)."""
 
+COMMON_DRAFTS = (("mtp", 3),)
+"""Considered on every card; other lengths only where somebody measured them on this card."""
+
 
 def enumerate_options(
     box: Box, workload: Workload, pins: Pins, knowledge: Knowledge
 ) -> Iterator[Option]:
     """Yield every option that the pins leave open, most measured image first."""
+    measured = knowledge.measured_drafts(box)
     for image in knowledge.candidate_images(box, pins):
         for checkpoint in _checkpoints(image, pins, knowledge):
-            yield from _options_of(image, checkpoint, box, workload, pins)
+            drafts = _drafts(checkpoint, pins, measured)
+            yield from _options_of(image, checkpoint, drafts, box, workload, pins)
 
 
 def _options_of(
-    image: ImageRow, checkpoint: CheckpointRow, box: Box, workload: Workload, pins: Pins
+    image: ImageRow,
+    checkpoint: CheckpointRow,
+    drafts: Sequence[tuple[SpecMethod, int]],
+    box: Box,
+    workload: Workload,
+    pins: Pins,
 ) -> Iterator[Option]:
     for (method, tokens), (tp, replicas), kv_dtype, prefix_cache in product(
-        _drafts(checkpoint, pins), layouts(box.count, pins), _kv_dtypes(pins), _caching(workload)
+        drafts, layouts(box.count, workload.concurrency, pins), _kv_dtypes(pins), _caching(workload)
     ):
         yield Option(
             engine="vllm",
@@ -76,25 +86,33 @@ def _checkpoints(image: ImageRow, pins: Pins, knowledge: Knowledge) -> list[Chec
     return found
 
 
-def _drafts(checkpoint: CheckpointRow, pins: Pins) -> Sequence[tuple[SpecMethod, int]]:
+def _drafts(
+    checkpoint: CheckpointRow, pins: Pins, measured: set[tuple[str, int]]
+) -> Sequence[tuple[SpecMethod, int]]:
     if pins.spec_method is not None:
         tokens = pins.spec_tokens
         if tokens is None:
             lengths = [length for method, length in DRAFTS if method == pins.spec_method]
             return [(pins.spec_method, length) for length in lengths]
         return [(pins.spec_method, 0 if pins.spec_method == "none" else tokens)]
-    return [draft for draft in DRAFTS if draft[0] != "mtp" or checkpoint.mtp is not False]
+    wanted = {("none", 0), *COMMON_DRAFTS, *measured}
+    return [
+        draft
+        for draft in DRAFTS
+        if draft in wanted and (draft[0] != "mtp" or checkpoint.mtp is not False)
+    ]
 
 
-def layouts(gpus: int, pins: Pins) -> list[tuple[int, int]]:
+def layouts(gpus: int, concurrency: int, pins: Pins) -> list[tuple[int, int]]:
     """Return every (tp, replicas) that uses the GPUs, fewest idle first.
 
-    A tensor-parallel size that leaves GPUs over is kept: three cards serve as one pair.
+    A tensor-parallel size that leaves GPUs over is kept: three cards serve as one pair. There are
+    never more replicas than requests.
     """
     if pins.tp is not None:
-        replicas = pins.replicas or max(1, gpus // pins.tp)
+        replicas = pins.replicas or max(1, min(gpus // pins.tp, concurrency))
         return [(pins.tp, replicas)]
-    found = [(tp, gpus // tp) for tp in TENSOR_PARALLEL_SIZES if tp <= gpus]
+    found = [(tp, min(gpus // tp, concurrency)) for tp in TENSOR_PARALLEL_SIZES if tp <= gpus]
     if pins.replicas is not None:
         found = [(tp, pins.replicas) for tp, most in found if pins.replicas <= most]
     return sorted(found, key=lambda layout: (gpus - layout[0] * layout[1], layout[1]))

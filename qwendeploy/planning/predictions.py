@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qwendeploy.documents import Cell, Predictions
@@ -11,6 +12,7 @@ from qwendeploy.planning.latencies import latencies
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate
 
+LATENCY_FIGURES = ("ttft_warm_ms", "ttft_cold_ms", "output_tps_end_to_end")
 ARITHMETIC = "the engine's block arithmetic"
 
 
@@ -50,8 +52,14 @@ def fitting(candidate: Candidate, load: Load, blocks: float | None = None) -> in
     return max(0, (pool - 1 - shared) // own) * replicas
 
 
-def predict_all(candidates: list[Candidate], load: Load, rates: Rates) -> list[Predictions]:
-    """Return the predictions of every candidate at one load."""
+def predict_all(
+    candidates: Sequence[Candidate], load: Load, rates: Rates, *, with_latencies: bool = False
+) -> list[Predictions]:
+    """Return the predictions of every candidate at one load.
+
+    Times to the first token and end-to-end throughput cost more than all the rest, so they are
+    given on demand; without them those figures are null and say so.
+    """
     counts = [running(candidate, load) for candidate in candidates]
     questions = [
         (candidate.option, max(1, count), load.context, load.shared_by(candidate))
@@ -59,14 +67,14 @@ def predict_all(candidates: list[Candidate], load: Load, rates: Rates) -> list[P
     ]
     answers = rates.aggregate_many(questions)
     return [
-        _predictions(candidate, load, count, rate, rates)
+        _predictions(candidate, load, count, rate, rates, with_latencies)
         for candidate, count, rate in zip(candidates, counts, answers, strict=True)
     ]
 
 
 def predict(candidate: Candidate, load: Load, rates: Rates) -> Predictions:
     """Return the predictions of one candidate at one load."""
-    return predict_all([candidate], load, rates)[0]
+    return predict_all([candidate], load, rates, with_latencies=True)[0]
 
 
 def cell(candidate: Candidate, load: Load, rates: Rates) -> Cell:
@@ -79,7 +87,12 @@ def cell(candidate: Candidate, load: Load, rates: Rates) -> Cell:
 
 
 def _predictions(
-    candidate: Candidate, load: Load, count: int, rate: Estimate | None, rates: Rates
+    candidate: Candidate,
+    load: Load,
+    count: int,
+    rate: Estimate | None,
+    rates: Rates,
+    with_latencies: bool,
 ) -> Predictions:
     figures: dict[str, Figure | None] = dict(_capacity(candidate, load))
     reasons: dict[str, str] = {}
@@ -98,9 +111,12 @@ def _predictions(
         figures["aggregate_decode_tps"] = aggregate
         figures["per_user_decode_tps"] = aggregate.scaled(1 / count)
         figures["tpot_ms"] = aggregate.inverse(1000.0 * count, "ms")
-    found, missing = latencies(candidate, load, rate, count, rates.scene)
-    figures.update(found)
-    reasons.update(missing)
+    if with_latencies:
+        found, missing = latencies(candidate, load, count, rates)
+        figures.update(found)
+        reasons.update(missing)
+    else:
+        reasons.update(dict.fromkeys(LATENCY_FIGURES, "not computed for options that lost"))
     return Predictions(**figures, reasons=reasons)
 
 

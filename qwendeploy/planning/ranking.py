@@ -19,6 +19,14 @@ TIE = 0.02
 c >= 8 (leave-one-out noise floor of the study's repeated cells, median 0.9 %, p90 3.4 %)."""
 
 
+TIE_SHARE = 0.25
+"""Share of the wider half band below which two scores tie as well: options that rest on one fit
+err together, so that their difference is surer than either, but not surer than this."""
+
+ENOUGH = 10
+"""Measurements of an option beyond which more of them make it no better evidence."""
+
+
 @dataclass(frozen=True)
 class Scored:
     """A candidate with its predictions at the point the options are ranked at."""
@@ -27,6 +35,8 @@ class Scored:
     predictions: Predictions
     quality: Quality
     running: int
+    support: int
+    """Measurements of this card with these weights, this draft and this layout."""
 
     def score(self, objective: Objective) -> float:
         """Return the conservative end of what the objective maximises; 0 if there is no figure."""
@@ -38,10 +48,12 @@ class Scored:
         return _low(figures.aggregate_decode_tps)
 
     @property
-    def evidence(self) -> tuple[int, int]:
-        """Rank of the evidence behind the rate, better first: kind, then number of repetitions."""
+    def evidence(self) -> tuple[int, int, int]:
+        """Rank of the evidence, better first: kind, own measurements, repetitions of the cell."""
         rate = self.predictions.aggregate_decode_tps
-        return (rate.kind.rank, -rate.n) if rate else (99, 0)
+        if rate is None:
+            return 99, 0, 0
+        return rate.kind.rank, -min(self.support, ENOUGH), -rate.n
 
     @property
     def complexity(self) -> tuple[int, int, int]:
@@ -57,14 +69,13 @@ def _low(figure: Figure | None) -> float:
 def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
     """Return the candidates best first.
 
-    Ties are resolved within groups: the best score opens a group that takes in every score within
-    ``TIE`` of it.
+    Ties are resolved within groups: the best score opens a group that takes in every score that
+    ties with it.
     """
     left = sorted(scored, key=lambda item: -item.score(objective))
     order: list[Scored] = []
     while left:
-        floor = left[0].score(objective) * (1 - TIE)
-        group = [item for item in left if item.score(objective) >= floor]
+        group = [item for item in left if tie(item, left[0], objective)]
         group.sort(
             key=lambda item: (
                 item.evidence,
@@ -74,5 +85,18 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
             )
         )
         order += group
-        left = left[len(group) :]
+        inside = {id(item) for item in group}
+        left = [item for item in left if id(item) not in inside]
     return order
+
+
+def tie(item: Scored, best: Scored, objective: Objective) -> bool:
+    """Say whether an option's score cannot be told from a better one's."""
+    mine, top = item.score(objective), best.score(objective)
+    width = max(TIE, TIE_SHARE * max(_half_width(item), _half_width(best)))
+    return mine >= top * (1 - width)
+
+
+def _half_width(item: Scored) -> float:
+    rate = item.predictions.aggregate_decode_tps
+    return rate.half_width if rate is not None else 0.0

@@ -22,6 +22,7 @@ from qwendeploy.models.separate import (
     separate_rate,
 )
 from qwendeploy.models.speculation import acceptance_length
+from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
@@ -148,7 +149,7 @@ class Rates:
             )
         return self._for_content(rate, option)
 
-    def _fit(self, series: Series):  # type: ignore[no-untyped-def]
+    def _fit(self, series: Series) -> SeriesFit:
         universe = self.scene.knowledge.series
         if self.scene.knowledge.complete:
             return series_fit(series)
@@ -170,6 +171,13 @@ class Rates:
         )
 
     # --- from the joint fit ---
+
+    def features(
+        self, option: Option, concurrency: int, context: int, contexts: str
+    ) -> Features | None:
+        """Return the plain numbers of an option for the physics; ``None`` for an unknown card."""
+        share = max(1.0, concurrency / option.replicas)
+        return self._features(option, Point(share, context, contexts))
 
     def _features(self, option: Option, point: Point) -> Features | None:
         card = self.scene.box.model

@@ -24,8 +24,9 @@ from qwendeploy.planning.box import describe
 from qwendeploy.planning.identity import plan_id
 from qwendeploy.planning.knowledge import Knowledge, load_knowledge
 from qwendeploy.planning.labels import option_label
+from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.predictions import Load, cell, predict
-from qwendeploy.planning.ranking import TIE, Scored
+from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.request import Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
@@ -34,8 +35,6 @@ from qwendeploy.planning.settings import SERVED_NAME
 from qwendeploy.planning.survey import TYPICAL_SHARE, Survey, survey
 
 RUNNER_UPS = 4
-DEFAULT_ISL, DEFAULT_OSL = 1024, 512
-"""Prompt and answer of a request where nothing is stated; printed as assumed."""
 
 
 def recommend(
@@ -104,12 +103,13 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     rates = Rates(scene)
     shared = option.prefix_cache and workload.contexts == "shared"
     load = Load(workload.concurrency, result.load.context, "shared" if shared else "separate")
-    predictions = best.predictions if load == result.load else predict(candidate, load, rates)
+    predictions = predict(candidate, load, rates)
+    isl, osl = request_lengths(load.context, workload.isl, workload.osl)
     point = OperatingPoint(
         concurrency=load.concurrency,
         context=load.context,
-        isl=workload.isl or min(DEFAULT_ISL, workload.max_context),
-        osl=workload.osl or DEFAULT_OSL,
+        isl=isl,
+        osl=osl,
         content=workload.content,
         contexts=load.contexts,
         prefix_cache=option.prefix_cache,
@@ -145,13 +145,13 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         reasons=story.reasons,
         capacity=story.capacity,
         assumptions=story.assumptions,
-        alternatives=alternatives(result, best),
+        alternatives=alternatives(result, best, rates),
         trace=(*_ranked_trace(result), *result.trace),
         warnings=story.warnings,
     )
 
 
-def alternatives(result: Survey, best: Scored) -> tuple[Alternative, ...]:
+def alternatives(result: Survey, best: Scored, rates: Rates) -> tuple[Alternative, ...]:
     """Return the runner-ups: the best of each other kind of option, in order.
 
     A kind is image family, weights, draft method and layout; upstream comes first where the
@@ -171,7 +171,7 @@ def alternatives(result: Survey, best: Scored) -> tuple[Alternative, ...]:
     return tuple(
         Alternative(
             option=item.candidate.option,
-            predictions=item.predictions,
+            predictions=predict(item.candidate, result.load, rates),
             why_not=_why_not(item, best, objective),
         )
         for item in found[:RUNNER_UPS]
@@ -199,7 +199,7 @@ def _why_not(item: Scored, best: Scored, objective: Objective) -> str:
     if top <= 0:
         return "no figure to rank by"
     gap = (top - mine) / top
-    if gap <= TIE:
+    if tie(item, best, objective):
         return f"ties on {what}; the chosen option has better evidence, class or is simpler"
     return f"{gap:.0%} fewer {what} on the low end of the band"
 

@@ -37,9 +37,17 @@ def survey(scene: Scene, quality: Quality) -> Survey:
     rates = Rates(scene)
     scored = [
         Scored(
-            candidate, figures, scene.knowledge.quality(candidate.option), running(candidate, load)
+            candidate,
+            figures,
+            scene.knowledge.quality(candidate.option),
+            running(candidate, load),
+            scene.knowledge.support(candidate.option, scene.box),
         )
-        for candidate, figures in zip(candidates, predict_all(candidates, load, rates), strict=True)
+        for candidate, figures in zip(
+            candidates,
+            predict_all(candidates, load, rates, with_latencies=scene.workload.ttft_ms is not None),
+            strict=True,
+        )
     ]
     kept = [item for item in scored if _meets_limits(item, scene, trace)]
     return Survey(scene, load, tuple(rank(kept, scene.workload.objective)), tuple(trace))
@@ -114,20 +122,19 @@ def _load(scene: Scene, candidates: Sequence[Candidate]) -> tuple[Scene, Load]:
 def _needed_kv_types(
     candidates: Sequence[Candidate], load: Load, scene: Scene, trace: list[TraceEntry]
 ) -> list[Candidate]:
-    """Return the candidates without fp8 KV wherever 16-bit KV holds the load as well."""
+    """Return the candidates without fp8 KV where 16-bit KV holds the load with the same draft."""
     if scene.pins.kv_cache_dtype or scene.workload.objective is Objective.CAPACITY:
         return list(candidates)
-    holds = {
-        candidate.option.model_copy(update=dict.fromkeys(_LIMITS)): fitting(candidate, load)
-        >= load.concurrency
+    enough = {
+        _weights_and_draft(candidate.option)
         for candidate in candidates
         if candidate.option.kv_cache_dtype == "bf16"
+        and fitting(candidate, load) >= load.concurrency
     }
     kept = []
     for candidate in candidates:
         option = candidate.option
-        twin = option.model_copy(update={**dict.fromkeys(_LIMITS), "kv_cache_dtype": "bf16"})
-        if option.kv_cache_dtype == "fp8" and holds.get(twin):
+        if option.kv_cache_dtype == "fp8" and _weights_and_draft(option) in enough:
             trace.append(
                 rejected(
                     option,
@@ -144,13 +151,8 @@ def _needed_kv_types(
     return kept
 
 
-_LIMITS = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "capture_size",
-    "gpu_memory_utilization",
-    "max_model_len",
-)
+def _weights_and_draft(option: Option) -> tuple[str, str, int]:
+    return option.checkpoint, option.spec_method, option.spec_tokens
 
 
 def _meets_limits(item: Scored, scene: Scene, trace: list[TraceEntry]) -> bool:
