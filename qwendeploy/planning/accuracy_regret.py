@@ -3,9 +3,9 @@
 At every point that at least two options measured, each option's rate is predicted with its own
 cell held out; the advice is the option with the best conservative end, as the planner ranks. Its
 regret is what its measured rate lacks of the best one, 0 where the difference is within the noise
-of the two cells: repetitions, and the spread between starts of a server. Options that cannot hold that many *distinct* contexts are out,
-whatever the table shows: the study's cells share one. Weights below the default quality class are
-out too.
+of the two cells: repetitions, and the spread between starts of a server. Options that cannot hold
+that many *distinct* contexts are out, whatever the table shows: the study's cells share one.
+Weights below the default quality class are out too.
 
 *Within*: options of one image and one session, which may be compared directly. *Across*: all
 images and sessions on the card. The constant advice, FP8 with three MTP drafts at TP=2, is judged
