@@ -229,8 +229,6 @@ class Rule(Model):
         if operator in _ORDER and spec.type not in (FieldType.NUMBER, FieldType.VERSION):
             raise ValueError(f"{field} is a {spec.type}; {operator} needs a number or a version")
         if operator == "matches":
-            if spec.type in (FieldType.NUMBER, FieldType.BOOLEAN):
-                raise ValueError(f"{field} is a {spec.type}; matches needs text")
             try:
                 re.compile(value)
             except re.error as problem:

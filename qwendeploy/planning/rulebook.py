@@ -51,7 +51,9 @@ __all__ = [
     "Judgement",
     "Rule",
     "RuleBook",
+    "conflicts",
     "load_rules",
+    "rule_fires",
     "setting_facts",
 ]
 
@@ -283,6 +285,11 @@ def _finding(fired: Fired, judgement: Judgement, facts: Mapping[str, FactValue])
         fill(fired.rule.fix, facts),
         fired,
     )
+
+
+def rule_fires(rule: Rule, facts: Mapping[str, FactValue]) -> bool:
+    """Say whether a rule fires on facts alone, before others override it."""
+    return _fire(_compile(rule), facts, rule.pass_ is Pass.CHECK) is not None
 
 
 def _holds(compiled: _Compiled, facts: Mapping[str, FactValue], complete: bool) -> bool:

@@ -96,7 +96,8 @@ def cached_files(files: tuple[Path, ...], directory: Path) -> dict[str, Any]:
 
 def validation_error(path: Path, problem: ValidationError) -> DataError:
     """Return the first complaint of pydantic as an error that names file, line and key."""
-    first = problem.errors()[0]
+    order = {"extra_forbidden": 0, "value_error": 1}
+    first = min(problem.errors(), key=lambda error: order.get(error["type"], 2))
     key = ".".join(str(part) for part in first["loc"]) or None
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
