@@ -14,7 +14,7 @@ from qwendeploy.models.rest_term import RestCoefficients
 from qwendeploy.planning.pool_estimate import estimate_pool, question_of, rest_coefficients
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 
-_ORDER = {"held-out": 0, "fit": 1, "outside": 2}
+_ORDER = {"held-out": 0, "fit": 1, "known": 2, "outside": 3}
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ class PoolQuestion:
     """``None`` is the engine's default, 0 runs without graphs."""
     engine_version: str | None = None
     fork: bool = False
+    files_band_gib: float = 0.0
+    """Half width of what is known of the files' size."""
     max_model_len: int = NATIVE_LENGTH
     weights_gib: float | None = None
     """On each rank as a server logged it; ``None`` is computed from the files."""
@@ -126,7 +128,7 @@ def weights_of(question: PoolQuestion) -> Estimate:
             n=1,
             basis="weights as a server logged them",
         )
-    return loaded_weights(
+    loaded = loaded_weights(
         question.files_gib,
         tp=question.tp,
         quant=question.quant,
@@ -135,6 +137,8 @@ def weights_of(question: PoolQuestion) -> Estimate:
         has_mtp=question.has_mtp,
         spec_method=question.spec_method,
     )
+    band = question.files_band_gib / question.tp
+    return replace(loaded, low=loaded.low - band, high=loaded.high + band)
 
 
 def rest_inputs(question: PoolQuestion) -> RestInputs:
@@ -260,11 +264,18 @@ def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
         of.compute_capability,
         of.tp,
         of.checkpoint,
-        of.text_only,
+        of.text_only or not of.has_vision,
         of.spec_method,
         of.fork,
+        of.fork or _before_graph_accounting(of.engine_version),
         round(of.max_num_batched_tokens, -2),
     )
+
+
+def _before_graph_accounting(version: str | None) -> bool:
+    """Say whether the release sizes the pool without an estimate of graphs: up to 0.19."""
+    parts = (version or "").split(".")
+    return len(parts) > 1 and parts[0] == "0" and parts[1].isdigit() and int(parts[1]) < 20
 
 
 def _known_rest(

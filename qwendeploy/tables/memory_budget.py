@@ -2,7 +2,7 @@
 
 One row is one server start. ``use`` says whether the rest term was fitted on it or is tested on
 it; ``outside`` rows are of another model or engine line, or not whole, and the note says why:
-they widen the band. ``blocks_how`` says how exactly the block count is known.
+they widen the band. ``known`` rows are of an engine line with too few starts to fit. ``blocks_how`` says how exactly the block count is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class BudgetRow:
 
     id: str
     source: str
-    use: Literal["fit", "held-out", "outside"]
+    use: Literal["fit", "held-out", "known", "outside"]
     gpu: str
     memory_mib: int
     compute_capability: str

@@ -1,0 +1,174 @@
+"""What is known beside the launch: the machine, the engine installed there, what is sent to it.
+
+``machine.yaml`` may be a machine document, or a description of a few lines: ``gpu``, ``count``,
+``vram_mib``, ``driver``, ``interconnect``, ``os``, ``arch``, ``cards``, ``unified_memory_gib``,
+``vllm_version``, ``workload``, ``notes``, ``network``, ``files_present``, ``container_runtime``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from qwendeploy.auditing.text import read_text
+from qwendeploy.documents import Gpu, Machine
+from qwendeploy.errors import UserError
+from qwendeploy.tables.gpus import find_gpu
+
+_SYSTEMS = ("linux", "wsl2", "windows", "container")
+_DESCRIPTION_KEYS = {"gpu", "cards", "gpus"}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s?k\b", re.IGNORECASE)
+_ARCHES = {"x86_64": "linux-x86_64", "amd64": "linux-x86_64", "aarch64": "linux-aarch64"}
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What somebody said of the use; ``None`` is not said."""
+
+    max_context: int | None = None
+    content: Literal["agent", "code"] | None = None
+    tools: bool | None = None
+    vision: bool | None = None
+    files_present: str | None = None
+    runtime_passes_gpus: bool | None = None
+    """The container runtime hands the cards in by default; ``None`` is not known."""
+    cache_on_host: bool | None = None
+    open_network: bool | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that the launch itself does not say. ``machine`` is ``None`` if not known."""
+
+    machine: Machine | None = None
+    engine_version: str | None = None
+    """Of the engine installed on the host, for launches without an image."""
+    hints: Hints = field(default_factory=Hints)
+    vendor: str = "nvidia"
+    local: bool = False
+    """The launch's paths are those of this computer and may be looked at."""
+
+
+def read_context(path: Path) -> Context | None:
+    """Return the context that a description file gives, ``None`` if it is another kind of file.
+
+    Raises:
+        UserError: the file cannot be read, is not YAML, or a value is of the wrong kind.
+    """
+    if path.is_dir():
+        return None
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        content = YAML(typ="safe", pure=True).load(read_text(path))
+    except YAMLError as problem:
+        raise UserError(f"not valid YAML: {problem}".splitlines()[0], where=str(path)) from None
+    if not isinstance(content, dict) or not _DESCRIPTION_KEYS & content.keys():
+        return None
+    if "schema" in content or "machine" in content:
+        return None
+    return described(content, str(path))
+
+
+def described(content: dict[str, Any], origin: str = "machine") -> Context:
+    """Return the context of a description. Raises UserError as ``read_context``."""
+    machine, vendor = _machine(content, origin)
+    said = " ".join(str(content.get(key) or "") for key in ("workload", "notes"))
+    return Context(
+        machine=machine,
+        engine_version=str(content["vllm_version"]) if content.get("vllm_version") else None,
+        hints=_hints(content, said),
+        vendor=vendor,
+    )
+
+
+def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
+    cards = content.get("cards") or [content] * _whole(content.get("count", 1), origin, "count")
+    gpus = []
+    vendors = set()
+    for index, card in enumerate(cards):
+        name = str(card.get("gpu") or "")
+        memory = card.get("vram_mib")
+        model = find_gpu(name, memory_mib=memory) if name else None
+        vendors.add(_vendor(name, model.vendor if model else None))
+        gpus.append(
+            Gpu(
+                index=index,
+                name=name or None,
+                model=model.name if model else None,
+                memory_mib=_whole(memory, origin, "vram_mib") if memory else None,
+                compute_capability=model.compute_capability if model else None,
+                compute_capability_by_name=model is not None,
+            )
+        )
+    unified = content.get("unified_memory_gib")
+    said = str(content.get("notes") or "")
+    system = str(content.get("os") or "unknown").lower()
+    interconnect = str(content.get("interconnect") or "unknown")
+    machine = Machine(
+        gpus=tuple(gpus),
+        count=len(gpus),
+        driver=_driver(content.get("driver")),
+        interconnect=cast(Any, interconnect if len(gpus) > 1 or unified else "none"),
+        p2p=_p2p(said, interconnect),
+        unified_memory=unified is not None or interconnect == "unified",
+        host_memory_mib=round(float(unified) * 1024) if unified else None,
+        os=cast(Any, system if system in _SYSTEMS else "unknown"),
+        platform=_ARCHES.get(str(content.get("arch") or "x86_64"), "unknown"),
+        usable=True,
+        usable_gpu_indices=tuple(range(len(gpus))),
+        chosen_gpu_indices=tuple(range(len(gpus))),
+        origin="stated",
+    )
+    return machine, vendors.pop() if len(vendors) == 1 else "nvidia"
+
+
+def _whole(value: object, origin: str, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**8:
+        raise UserError(f"{key}: {value!r} is not a positive whole number", where=origin)
+    return value
+
+
+def _driver(value: object) -> str | None:
+    text = str(value or "")
+    return text if re.match(r"^\d{3}(\.\d+)*$", text) else None
+
+
+def _vendor(name: str, known: str | None) -> str:
+    if known:
+        return known.lower()
+    if re.search(r"\b(AMD|Radeon|Instinct|MI\d{2,3})\b", name):
+        return "amd"
+    return "intel" if re.search(r"\b(Intel|Arc)\b", name) else "nvidia"
+
+
+def _p2p(said: str, interconnect: str) -> Literal["yes", "no", "unknown"]:
+    text = said.lower()
+    if re.search(r"no p2p|no (?:nvlink|bridge)[^.;]*no p2p|p2p (?:is )?(?:broken|off)|hang", text):
+        return "no"
+    if interconnect == "nvlink" or re.search(r"p2p (?:works|is on|between)", text):
+        return "yes"
+    return "unknown"
+
+
+def _hints(content: dict[str, Any], said: str) -> Hints:
+    text = said.lower()
+    workload = str(content.get("workload") or "")
+    lengths = [float(match) for match in _LENGTH.findall(workload or said)]
+    agent = "agent" in text
+    runtime = str(content.get("container_runtime") or "")
+    cache = content.get("hf_cache")
+    network = content.get("network")
+    return Hints(
+        max_context=round(max(lengths) * 1024) if lengths else None,
+        content="agent" if agent else ("code" if re.search(r"\bcod(?:e|ing)\b", text) else None),
+        tools=True if agent or "tool" in text else None,
+        vision=True if re.search(r"\b(image|vision|screenshot)s?\b", text) else None,
+        files_present=str(content["files_present"]) if content.get("files_present") else None,
+        runtime_passes_gpus=("nvidia" in runtime and "runc" not in runtime) if runtime else None,
+        cache_on_host=None if cache is None else "already" in str(cache).lower(),
+        open_network=None if network is None else True,
+    )

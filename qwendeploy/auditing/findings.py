@@ -1,0 +1,391 @@
+"""Findings: what is wrong or notable in a launch, and what becomes of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from qwendeploy.auditing.memory import PoolView, held_when_short
+from qwendeploy.auditing.settings import SPEC, Setting
+from qwendeploy.auditing.text import Place
+from qwendeploy.auditing.understand import Understood
+from qwendeploy.tables.engine_flags import (
+    FlagStatus,
+    Status,
+    flag_status,
+    spec_config_problems,
+    value_problem,
+)
+
+Severity = Literal["error", "warning", "info"]
+Outcome = Literal["works", "fails_at_start", "fails_under_load", "degraded", "insecure", "wasteful"]
+OUTCOME_ORDER: tuple[Outcome, ...] = (
+    "fails_at_start",
+    "fails_under_load",
+    "insecure",
+    "degraded",
+    "wasteful",
+    "works",
+)
+"""Worst first: what stops the server hides everything that would come later."""
+SEVERITY_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know; ``outcome`` is what it alone would make of the launch."""
+
+    id: str
+    severity: Severity
+    about: str
+    place: Place
+    text: str
+    fix: str
+    outcome: Outcome | None = None
+    rule: str | None = None
+
+
+def worst_outcome(findings: Iterable[Finding]) -> Outcome:
+    """Return what becomes of the launch."""
+    told = {finding.outcome for finding in findings if finding.outcome is not None}
+    return next((outcome for outcome in OUTCOME_ORDER if outcome in told), "works")
+
+
+def flag_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what the release's parser says of every flag, and of words that belong to none."""
+    if understood.launch.engine != "vllm":
+        return
+    for setting in understood.arguments.settings:
+        yield from _of_flag(understood, setting)
+    for word in understood.arguments.strays:
+        if "$" in word.text or understood.arguments.last("--model") is not None:
+            continue
+        yield Finding(
+            "stray-argument",
+            "error",
+            word.text,
+            word.place,
+            f"{word.text!r} belongs to no flag; the parser stops with unrecognized arguments",
+            "quote it with the flag it belongs to, or remove it",
+            "fails_at_start",
+        )
+
+
+def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
+    status = setting.status
+    release = understood.engine_version or "an unknown version"
+    if not setting.known:
+        yield _unknown_flag(understood, setting, release)
+        return
+    if status.row is None or setting.symbolic or "." in setting.name.removeprefix("--"):
+        return
+    if setting.name == SPEC:
+        return
+    value = None if status.negative else setting.value
+    if value is None and (status.negative or not status.row.takes_value):
+        return
+    problem = value_problem(status.row, value)
+    if problem is not None:
+        sure = status.checked and understood.engine_version is not None
+        yield Finding(
+            "bad-flag-value",
+            "error" if sure else "warning",
+            setting.spelt,
+            setting.place,
+            f"{problem} (vLLM {release})",
+            f"give {setting.spelt} a value that the release takes",
+            "fails_at_start" if sure else None,
+        )
+
+
+def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Finding:
+    status = setting.status
+    removed = status.status is Status.REMOVED
+    severity = _flag_severity(understood, status)
+    near = f"; nearest is {status.nearest}" if status.nearest else ""
+    return Finding(
+        "removed-flag" if removed else "unknown-flag",
+        severity,
+        setting.spelt,
+        setting.place,
+        f"{status.message}; vLLM {release} stops with unrecognized arguments"
+        if severity == "error"
+        else f"{status.message}; not checked on {understood.image or 'this engine'}",
+        f"remove {setting.spelt}{near}" if not status.nearest else f"use {status.nearest}",
+        "fails_at_start" if severity == "error" else None,
+    )
+
+
+def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
+    if understood.fork or understood.context.vendor != "nvidia":
+        return "info"
+    if understood.engine_version is None:
+        return "warning" if status.status is Status.UNKNOWN else "info"
+    return "error" if status.checked or status.status is Status.UNKNOWN else "warning"
+
+
+def spec_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what the engine says of the keys of the speculative configuration."""
+    spec = understood.spec
+    if understood.launch.engine != "vllm" or not spec:
+        return
+    place = spec.place or understood.launch.place
+    if spec.problem is not None:
+        yield Finding(
+            "bad-speculative-config",
+            "error",
+            SPEC,
+            place,
+            f"the value is {spec.problem}",
+            'quote it in single quotes: \'{"method":"mtp","num_speculative_tokens":3}\'',
+            "fails_at_start",
+        )
+        return
+    release = understood.engine_version
+    problems = spec_config_problems(spec.values, release, understood.fork)
+    places = {key.key: key.place for key in spec.keys}
+    for key, reason in problems:
+        told = reason if isinstance(reason, str) else reason.message
+        near = None if isinstance(reason, str) else reason.nearest
+        sure = not understood.fork and release is not None
+        if not isinstance(reason, str):
+            sure = sure and (reason.checked or reason.status is Status.UNKNOWN)
+        yield Finding(
+            "unknown-speculative-key" if not isinstance(reason, str) else "bad-speculative-value",
+            "error" if sure else "info",
+            f"{key} in {SPEC}",
+            places.get(key, place),
+            f"{told}; unknown keys stop the start when the engine's configuration is built",
+            f"write {near}" if near else f"remove {key}",
+            "fails_at_start" if sure else None,
+        )
+    if not problems and not spec.symbolic and "num_speculative_tokens" not in spec.values:
+        yield Finding(
+            "speculative-tokens-missing",
+            "warning",
+            SPEC,
+            place,
+            "num_speculative_tokens is not given; the engine needs it for most methods",
+            'add "num_speculative_tokens": 3',
+        )
+
+
+def variable_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield variables that the release does not read any more, or that look misspelt."""
+    if understood.launch.engine != "vllm" or understood.fork or understood.engine_version is None:
+        return
+    for name, word in understood.launch.env.items():
+        if not name.startswith("VLLM_"):
+            continue
+        status = flag_status(name, understood.engine_version, False, "env")
+        if status.status is Status.KNOWN or not status.checked:
+            continue
+        near = status.nearest
+        if status.status is Status.UNKNOWN and near is None:
+            continue
+        if status.status is Status.UNKNOWN:
+            close = difflib.SequenceMatcher(None, name, near or "").ratio()
+            if close < 0.85:
+                continue
+        yield Finding(
+            "ignored-env",
+            "info",
+            name,
+            word.place,
+            f"{status.message}: only an unknown-variable line in the log",
+            f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
+        )
+
+
+def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[Finding]:
+    """Yield what the pool says: what stops the start, what caps the number that runs."""
+    if view is None:
+        return
+    weights, budget = view.answer.weights.value, view.answer.budget_gib
+    rest = view.answer.rest.value
+    if view.lacks_length and not view.answer.blocks.basis.startswith("bytes"):
+        yield _no_length(understood, view, weights, budget, rest)
+        return
+    if view.may_lack_length:
+        yield Finding(
+            "kv-too-small-for-max-model-len",
+            "warning",
+            f"--max-model-len {view.max_model_len}",
+            understood.place_of("max_model_len"),
+            f"one request needs {view.needed} blocks; about {view.blocks} "
+            f"({view.answer.blocks.low:.0f} to {view.answer.blocks.high:.0f}) are there",
+            f"--max-model-len {view.largest_length} is safe",
+        )
+    if view.lacks_seats:
+        yield Finding(
+            "max-num-seqs-above-blocks",
+            "error",
+            _told(understood, "max_num_seqs", "--max-num-seqs"),
+            understood.place_of("max_num_seqs"),
+            f"{view.max_num_seqs} seats against about {view.blocks} blocks: graph capture of full "
+            "decode steps refuses more seats than state blocks; more memory rarely cures it",
+            f"--max-num-seqs {_round_down(view.short_requests)}",
+            "fails_at_start",
+        )
+    elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
+        yield Finding(
+            "short-context-limit",
+            "info",
+            _told(understood, "max_num_seqs", "--max-num-seqs"),
+            understood.place_of("max_num_seqs"),
+            f"a request holds at least {held_when_short(view)} blocks, so about "
+            f"{view.short_requests} of {view.max_num_seqs} run at once; the rest waits",
+            f"--max-num-seqs {_round_down(view.short_requests)}",
+        )
+    if view.lacks_step:
+        yield Finding(
+            "block-above-batched-tokens",
+            "error",
+            _told(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
+            understood.place_of("max_num_batched_tokens"),
+            f"with prefix caching a step must hold one block of "
+            f"{view.answer.layout.block_tokens} tokens",
+            f"--max-num-batched-tokens {-(-view.answer.layout.block_tokens // 1024) * 1024}",
+            "fails_at_start",
+        )
+
+
+def _no_length(
+    understood: Understood, view: PoolView, weights: float, budget: float, rest: float
+) -> Finding:
+    length = view.largest_length
+    spent = (
+        f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB a card"
+    )
+    if weights >= budget or length < view.answer.layout.block_tokens * 2:
+        fits = weights < budget
+        return Finding(
+            "weights-leave-no-cache" if fits else "weights-do-not-fit",
+            "error",
+            f"{understood.checkpoint.name if understood.checkpoint else 'checkpoint'} in memory",
+            understood.arguments.model.place
+            if understood.arguments.model
+            else (understood.launch.place),
+            f"{spent}: no room for the {view.needed} blocks of one request"
+            if fits
+            else f"{weights:.1f} GiB of weights a card against a budget of {budget:.1f} GiB",
+            "a smaller checkpoint (int4, FP8), more cards under one tensor-parallel size",
+            "fails_at_start",
+        )
+    return Finding(
+        "kv-too-small-for-max-model-len",
+        "error",
+        f"--max-model-len {view.max_model_len}",
+        understood.place_of("max_model_len"),
+        f"one request reserves {view.needed} blocks, about {view.blocks} are there ({spent})",
+        f"--max-model-len {length}",
+        "fails_at_start",
+    )
+
+
+def _told(understood: Understood, name: str, flag: str) -> str:
+    known = understood.values.get(name)
+    if known is None or not known.stated:
+        return f"{flag} not given"
+    return f"{flag} {known.value}"
+
+
+def _round_down(count: int) -> int:
+    step = 8 if count >= 16 else 1
+    return max(1, count // step * step)
+
+
+def container_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield faults of the container itself: ports that lead nowhere, weights fetched anew."""
+    launch = understood.launch
+    container = launch.container
+    if container is None or launch.runtime == "kubernetes":
+        return
+    port = understood.number("port")
+    inside = [entry.container for entry in container.ports]
+    on_host = container.network is not None and container.network.text == "host"
+    plain = [text for text in inside if text.isdigit()]
+    told = port is not None and inside and plain == inside and not on_host
+    if told and port is not None and str(int(port)) not in inside and launch.engine == "vllm":
+        yield Finding(
+            "port-leads-nowhere",
+            "error",
+            f"published port {', '.join(inside)}",
+            container.ports[0].place,
+            f"the server listens on {int(port)} inside the container",
+            f"publish {container.ports[0].host or int(port)}:{int(port)}",
+            "degraded",
+        )
+    finding = _weights_lost(understood)
+    if finding is not None:
+        yield finding
+
+
+def _weights_lost(understood: Understood) -> Finding | None:
+    """Return the finding that a hub checkpoint is fetched again at every start."""
+    container = understood.launch.container
+    checkpoint = understood.checkpoint
+    if container is None or checkpoint is None or container.gpus is None:
+        return None
+    name = understood.arguments.model.text if understood.arguments.model else ""
+    if name.startswith(("/", ".", "$", "~")) or "/" not in name:
+        return None
+    env = understood.launch.env
+    home = env["HF_HOME"].text if "HF_HOME" in env else "/root/.cache/huggingface"
+    wanted = [
+        env[key].text
+        for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
+        if key in env
+    ] or [home]
+    download = understood.arguments.value("--download-dir")
+    targets = [_target(volume.text) for volume in container.volumes]
+    for path in [*wanted, download] if download else wanted:
+        covered = any(
+            target and (path == target or f"{path}/".startswith(target.rstrip("/") + "/"))
+            for target in targets
+        )
+        deeper = any(target.startswith(f"{path.rstrip('/')}/") for target in targets if target)
+        if covered or deeper or "$" in path:
+            return None
+    return Finding(
+        "weights-not-cached",
+        "warning",
+        "volumes",
+        container.image.place if container.image else understood.launch.place,
+        f"no volume holds {wanted[0]}, so {name} is fetched again for every new container",
+        f"-v $HOME/.cache/huggingface:{home}",
+        "wasteful",
+    )
+
+
+def _target(volume: str) -> str:
+    if "target=" in volume or "dst=" in volume or "destination=" in volume:
+        fields = dict(part.partition("=")[::2] for part in volume.split(","))
+        return fields.get("target") or fields.get("dst") or fields.get("destination") or ""
+    parts = volume.split(":")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def json_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield JSON values that a shell has taken apart: the commonest quoting fault."""
+    for setting in understood.arguments.settings:
+        value = setting.value or ""
+        if setting.name == SPEC or not value.startswith("{") or setting.symbolic:
+            continue
+        if setting.status.row is not None and setting.status.row.type == "json":
+            # The parser's own check has said it.
+            continue
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            yield Finding(
+                "bad-json-value",
+                "warning",
+                setting.spelt,
+                setting.place,
+                f"{setting.spelt} is not valid JSON as the engine receives it",
+                "quote the whole value in single quotes",
+            )

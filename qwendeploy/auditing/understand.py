@@ -1,0 +1,380 @@
+"""A launch as an option of the design: what is stated, what the engine's version would fill in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qwendeploy.auditing.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
+from qwendeploy.auditing.context import Context
+from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.settings import (
+    Arguments,
+    Setting,
+    SpecConfig,
+    read_arguments,
+    read_spec_config,
+)
+from qwendeploy.auditing.text import Place, Word
+from qwendeploy.models.kv_layout import NATIVE_LENGTH
+from qwendeploy.planning.fields import parse_version
+from qwendeploy.tables.engine_flags import engine_size
+from qwendeploy.tables.images import ImageRow, find_image
+
+Value = str | int | float | bool
+
+_METHODS = {
+    "mtp": "mtp",
+    "qwen3_5_mtp": "mtp",
+    "qwen3_next_mtp": "mtp",
+    "deepseek_mtp": "mtp",
+    "dflash": "dflash",
+    "ngram": "ngram",
+    "ngram_gpu": "ngram",
+    "eagle3": "eagle3",
+    "draft_model": "draft_model",
+}
+BIG_CARD_MIB = 70 * 1024
+"""From here on (A100 excepted) the API server defaults to 1,024 seats and steps of 8,192 tokens,
+else 256 and 2,048 (vLLM 0.19.1 to 0.33.0 source)."""
+_RELEASE = re.compile(r"(?<![\d.])v?(0\.\d+\.\d+(?:(?:rc|\.post|\.dev|a|b)\d+)*)")
+_UPSTREAM = re.compile(
+    r"(^|/)(vllm/vllm-openai(?:-[a-z0-9]+)?|rocm/vllm(?:-dev)?|vllm-openai)(?=[:@]|$)"
+)
+_MEANT_TOKENS = re.compile(r"num.*(?:spec|draft).*tok|(?:spec|draft)\w*_tokens$")
+_LOCAL = re.compile(r"^(?:local|localhost(?::\d+)?)/")
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A value in effect; ``stated`` says whether the launch gives it, ``why`` where it is from."""
+
+    name: str
+    value: Value
+    stated: bool
+    place: Place | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A launch with everything that can be said of it without running it."""
+
+    launch: Launch
+    context: Context
+    image: str | None
+    image_row: ImageRow | None
+    engine_version: str | None
+    fork: bool
+    arguments: Arguments
+    spec: SpecConfig
+    checkpoint: NamedCheckpoint | None
+    values: Mapping[str, Effective]
+    gpu_count: int | None
+    """Cards that the server sees."""
+    spec_method: str
+    spec_tokens: int | None
+    listen: str
+    network: str
+    api_key: bool
+
+    def value(self, name: str) -> Value | None:
+        """Return the value in effect, ``None`` if it is not known."""
+        known = self.values.get(name)
+        return known.value if known is not None else None
+
+    def number(self, name: str) -> float | None:
+        """Return a numeric value in effect."""
+        value = self.value(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def place_of(self, name: str) -> Place:
+        """Return where a value stands, else the launch's own place."""
+        known = self.values.get(name)
+        return known.place if known is not None and known.place else self.launch.place
+
+
+def understand(launch: Launch, context: Context) -> Understood:
+    """Return the launch understood; nothing in it is executed or looked up on a network."""
+    image = _image(launch)
+    row = find_image(image) if image else None
+    version, fork = _engine(image, row, context)
+    arguments = read_arguments(launch.arguments, version, fork=fork)
+    spec = read_spec_config(arguments)
+    volumes = launch.container.volumes if launch.container else ()
+    checkpoint = None
+    if arguments.model is not None:
+        checkpoint = name_checkpoint(
+            arguments.model.text, volumes, arguments.value("--quantization")
+        )
+    method, tokens = _speculation(spec)
+    gpus = _visible_gpus(launch, context)
+    values = _Values(launch, context, arguments, version, fork, method, tokens).all()
+    listen, network = _exposure(launch, arguments)
+    return Understood(
+        launch=launch,
+        context=context,
+        image=image,
+        image_row=row,
+        engine_version=version,
+        fork=fork,
+        arguments=arguments,
+        spec=spec,
+        checkpoint=checkpoint,
+        values=values,
+        gpu_count=gpus,
+        spec_method=method,
+        spec_tokens=tokens,
+        listen=listen,
+        network=network,
+        api_key=_has_key(launch, arguments),
+    )
+
+
+def _image(launch: Launch) -> str | None:
+    if launch.container is None or launch.container.image is None:
+        return None
+    return launch.container.image.text.removeprefix("docker.io/")
+
+
+def _engine(image: str | None, row: ImageRow | None, context: Context) -> tuple[str | None, bool]:
+    if image is None:
+        return context.engine_version, False
+    if row is not None:
+        return row.engine_version or _tagged(image), row.fork is not None
+    upstream = bool(_UPSTREAM.search(image))
+    local = bool(_LOCAL.match(image)) or "/" not in image.partition(":")[0]
+    return _tagged(image) or (context.engine_version), not upstream and not local
+
+
+def _tagged(image: str) -> str | None:
+    tag = image.partition("@")[0].rpartition(":")[2]
+    match = _RELEASE.search(tag)
+    return match[1] if match and "/" not in tag else None
+
+
+def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
+    if not spec:
+        return "none", 0
+    values = spec.values
+    method = values.get("method")
+    if method is None:
+        model = str(values.get("model") or "").lower()
+        method = "dflash" if "dflash" in model else ("draft_model" if model else "mtp")
+    tokens = values.get("num_speculative_tokens")
+    if tokens is None:
+        # A misspelt key still says what was meant; that it is misspelt is a finding of its own.
+        tokens = next((value for key, value in values.items() if _MEANT_TOKENS.search(key)), None)
+    number = int(tokens) if isinstance(tokens, int | str) and str(tokens).isdigit() else None
+    return _METHODS.get(str(method), "other"), number
+
+
+def _visible_gpus(launch: Launch, context: Context) -> int | None:
+    count = len(context.machine.gpus) if context.machine is not None else None
+    gpus = launch.container.gpus if launch.container else None
+    if gpus is not None and gpus.passed and gpus.count is not None:
+        count = min(count, gpus.count) if count is not None else gpus.count
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        word = launch.env.get(name)
+        if word is not None and re.fullmatch(r"\d+(,\d+)*", word.text):
+            listed = len(word.text.split(","))
+            count = min(count, listed) if count is not None else listed
+    return count
+
+
+def _has_key(launch: Launch, arguments: Arguments) -> bool:
+    if arguments.last("--api-key") is not None:
+        return True
+    word = launch.env.get("VLLM_API_KEY")
+    return word is not None and bool(word.text)
+
+
+def _exposure(launch: Launch, arguments: Arguments) -> tuple[str, str]:
+    """Return the address that reaches the server and who can."""
+    host = arguments.value("--host") or "0.0.0.0"
+    if arguments.last("--uds") is not None:
+        return "unix socket", "loopback"
+    container = launch.container
+    on_host_network = container is not None and (
+        container.network is not None and container.network.text == "host"
+    )
+    if container is None or on_host_network:
+        return host, _reach(host)
+    if launch.runtime == "kubernetes":
+        return "cluster", "all" if container.published_by_cluster else "unknown"
+    reached = [_reach(port.address or "0.0.0.0") for port in container.ports]
+    if "all" in reached:
+        return "0.0.0.0", "all"
+    if "host" in reached:
+        address = next(port.address for port in container.ports if _reach(port.address) == "host")
+        return address, "host"
+    return "127.0.0.1", "loopback" if reached else "unknown"
+
+
+def _reach(address: str) -> str:
+    if address in ("127.0.0.1", "localhost", "::1") or address.startswith("127."):
+        return "loopback"
+    if address in ("0.0.0.0", "::", "*", ""):
+        return "all"
+    return "unknown" if "$" in address else "host"
+
+
+class _Values:
+    """Values in effect, by name, with the defaults of the engine's version."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        context: Context,
+        arguments: Arguments,
+        version: str | None,
+        fork: bool,
+        method: str,
+        tokens: int | None,
+    ) -> None:
+        self.launch = launch
+        self.context = context
+        self.arguments = arguments
+        self.release = parse_version(version) if version else None
+        self.fork = fork
+        self.method = method
+        self.tokens = tokens
+        self.found: dict[str, Effective] = {}
+
+    def all(self) -> dict[str, Effective]:
+        """Return every value that is known."""
+        self._whole("tp", "--tensor-parallel-size", 1)
+        self._whole("pp", "--pipeline-parallel-size", 1)
+        self._whole("dp", "--data-parallel-size", 1)
+        self._size("max_model_len", "--max-model-len", NATIVE_LENGTH, "the model's own length")
+        seats, step = self._by_card()
+        self._whole("max_num_seqs", "--max-num-seqs", seats, "default of the card's size")
+        self._size(
+            "max_num_batched_tokens",
+            "--max-num-batched-tokens",
+            step,
+            "default of the card's size",
+        )
+        self._utilization()
+        self._prefix_cache()
+        self._text("kv_cache_dtype", "--kv-cache-dtype", "auto")
+        self._text("attention_backend", "--attention-backend", None)
+        self._text("state_dtype", "--mamba-ssm-cache-dtype", "auto")
+        self._whole("port", "--port", 8000)
+        self._capture()
+        self._text_only()
+        self._size("kv_cache_bytes", "--kv-cache-memory-bytes", None)
+        return self.found
+
+    def _set(self, name: str, value: Value | None, setting: Setting | None, why: str = "") -> None:
+        if value is None:
+            return
+        place = setting.place if setting is not None else None
+        self.found[name] = Effective(name, value, setting is not None, place, why)
+
+    def _whole(self, name: str, flag: str, default: int | None, why: str = "") -> None:
+        setting = self.arguments.last(flag)
+        if setting is None:
+            self._set(name, default, None, why or f"default of {flag}")
+        elif setting.value is not None and re.fullmatch(r"\d+", setting.value):
+            self._set(name, int(setting.value), setting)
+
+    def _size(self, name: str, flag: str, default: int | None, why: str = "") -> None:
+        setting = self.arguments.last(flag)
+        if setting is None:
+            self._set(name, default, None, why or f"default of {flag}")
+        elif setting.value is not None:
+            self._set(name, engine_size(setting.value), setting)
+
+    def _text(self, name: str, flag: str, default: str | None) -> None:
+        setting = self.arguments.last(flag)
+        if setting is None:
+            self._set(name, default, None, f"default of {flag}")
+        elif setting.value is not None and not setting.symbolic:
+            self._set(name, setting.value, setting)
+
+    def _by_card(self) -> tuple[int | None, int | None]:
+        machine = self.context.machine
+        if machine is None or not machine.gpus:
+            return None, None
+        sizes = [gpu.memory_mib or machine.host_memory_mib or 0 for gpu in machine.gpus]
+        names = " ".join(gpu.name or "" for gpu in machine.gpus).lower()
+        if not min(sizes):
+            return None, None
+        big = min(sizes) >= BIG_CARD_MIB and "a100" not in names
+        return (1024, 8192) if big else (256, 2048)
+
+    def _since(self, minor: str) -> bool:
+        wanted = parse_version(minor)
+        return self.release is None or (wanted is not None and self.release >= wanted)
+
+    def _utilization(self) -> None:
+        setting = self.arguments.last("--gpu-memory-utilization")
+        if setting is None:
+            default = 0.92 if self.fork or self._since("0.20.0") else 0.90
+            why = "0.90 up to 0.19.1, 0.92 from 0.20.0"
+            self._set("gpu_memory_utilization", default, None, why)
+            return
+        try:
+            self._set("gpu_memory_utilization", float(setting.value or ""), setting)
+        except ValueError:
+            return
+
+    def _prefix_cache(self) -> None:
+        setting = self.arguments.last("--enable-prefix-caching")
+        if setting is not None:
+            on = setting.value is None or setting.value.lower() not in ("false", "0")
+            self._set("prefix_cache", on, setting)
+        elif self.fork or self.release is not None:
+            default = not self.fork and self._since("0.26.0")
+            why = "for hybrid models off up to 0.25.1, on from 0.26.0"
+            self._set("prefix_cache", default, None, why)
+
+    def _capture(self) -> None:
+        if self.arguments.switched_on("--enforce-eager"):
+            self._set("capture_size", 0, self.arguments.last("--enforce-eager"))
+            return
+        names = ("--max-cudagraph-capture-size", "--cudagraph-capture-sizes")
+        for setting in reversed(self.arguments.settings):
+            dotted = setting.name.startswith("--compilation-config")
+            if setting.name in names or dotted:
+                numbers = _capture_sizes(setting)
+                if numbers:
+                    self._set("capture_size", max(numbers), setting)
+                    return
+
+    def _text_only(self) -> None:
+        setting = self.arguments.last("--language-model-only")
+        if setting is not None:
+            on = setting.value is None or setting.value.lower() != "false"
+            self._set("text_only", on, setting)
+            return
+        limits = self.arguments.last("--limit-mm-per-prompt")
+        if limits is not None and limits.value is not None:
+            counts = [int(number) for number in re.findall(r"[:=]\s*(\d+)", limits.value)]
+            self._set("text_only", bool(counts) and not any(counts), limits)
+            return
+        self._set("text_only", False, None, "images are on unless switched off")
+
+
+def _capture_sizes(setting: Setting) -> list[int]:
+    text = setting.value or ""
+    if setting.name.startswith("--compilation-config") and "capture_size" not in (
+        setting.name + text
+    ):
+        return []
+    if text.startswith("{"):
+        found = re.search(r'"(?:max_)?cudagraph_capture_sizes?"\s*:\s*(\[[^\]]*\]|\d+)', text)
+        text = found[1] if found else ""
+    return [int(number) for number in re.findall(r"\d+", text)[:500]]
+
+
+def draft_path(understood: Understood) -> Word | None:
+    """Return the drafter's path on the host, ``None`` if it is a repository or none is named."""
+    value = understood.spec.values.get("model")
+    if not isinstance(value, str) or not value.startswith("/"):
+        return None
+    volumes = understood.launch.container.volumes if understood.launch.container else ()
+    place = understood.spec.place or understood.launch.place
+    return Word(host_path(value, volumes), place)
