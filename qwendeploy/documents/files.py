@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import secrets
 from datetime import date
 from pathlib import Path
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 from qwendeploy.documents.base import SCHEMA_VERSION, Document
 from qwendeploy.documents.plan import Plan
 from qwendeploy.errors import DataError, UserError
+
+_PLAIN = re.compile(r"[A-Za-z](?:[\w ./+()%-]*[\w.)])?\Z", re.ASCII)
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -60,7 +63,8 @@ def dump_document(document: Document) -> str:
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.allow_unicode = True
-    yaml.width = 100
+    # a folded scalar would be read back the same, but compares badly line by line
+    yaml.width = 2**20
     stream = io.StringIO()
     yaml.dump(document.model_dump(mode="json", by_alias=True), stream)
     return stream.getvalue()
@@ -93,8 +97,8 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
 
 
 def _represent_text(representer: Any, text: str) -> Any:
-    """Represent text; what YAML takes for a line break or refuses is escaped in quotes."""
-    style = None if text.isprintable() else '"'
+    """Represent text: quoted unless it is plainly a word or a sentence, escaped if unprintable."""
+    style = None if _PLAIN.match(text) else "'" if text.isprintable() else '"'
     return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -115,10 +115,9 @@ class Launch:
         head: tuple[str, ...]
         if self.engine == "llama.cpp":
             head = ("--model" if _is_path(self.model) else "--hf-repo", self.model)
-        elif self.model.startswith("-"):
-            head = (f"--model={self.model}",)
         else:
-            head = (self.model,)
+            words = _words("--model", self.model)
+            head = words if len(words) == 1 else words[1:]
         rest = [word for name, value in self.flags for word in _words(name, value)]
         parallel: tuple[str, ...] = ()
         if self.engine == "vllm" and self.replicas > 1:
@@ -153,6 +152,8 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
     image, pinned = _image(plan)
     model = next((value for flag, value in flags if flag == "--model" and value), option.checkpoint)
     _check_text(model, "option.checkpoint")
+    if not model:
+        raise DataError("names no checkpoint", key="option.checkpoint")
     local = _local_paths(model, flags)
     flags = _with_served_name(plan, tuple(pair for pair in flags if pair[0] not in _PLACED))
     indices = _gpu_indices(plan)
@@ -185,8 +186,10 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
 def _words(name: str, value: str | None) -> tuple[str, ...]:
     if value is None:
         return (name,)
-    # argparse takes a separate word with a leading dash for the next option
-    return (f"{name}={value}",) if value.startswith("-") else (name, value)
+    # argparse takes a separate word with a leading dash for the next option; quadlet drops an
+    # empty word and writes a lone semicolon without quotes
+    joined = value.startswith("-") or value in {"", ";"}
+    return (f"{name}={value}",) if joined else (name, value)
 
 
 def _flags(plan: Plan) -> tuple[tuple[str, str | None], ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
+from qwendeploy.errors import DataError
 from qwendeploy.rendering import container, page
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
-from qwendeploy.rendering.quoting import csv_field
 from qwendeploy.rendering.systemd import restart_window_s
 
 HUB_HOST = "docker.io"
@@ -14,20 +15,29 @@ HUB_HOST = "docker.io"
 
 
 def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
-    """Return the ``.container`` file named after the launch."""
-    mounts = [
-        ",".join(
-            csv_field(field)
-            for field in ("type=bind", f"source={path}", f"destination={path}", "ro=true")
-        )
-        for path in launch.local_paths
-    ]
+    """Return the ``.container`` file named after the launch.
+
+    Raises:
+        DataError: quadlet cannot mount a checkpoint's path: it copies the path as it stands into
+            a systemd dependency, where these characters mean something.
+    """
+    for path in launch.local_paths:
+        if not re.fullmatch(r"[^\s\"'\\$%,]+", path):
+            raise DataError(
+                f"{path!r} holds a blank, quote, backslash, comma, $ or %, which quadlet cannot"
+                " mount",
+                key="option.checkpoint",
+                hint="rename the directory, or generate -f docker",
+            )
+    mounts = [f"type=bind,source={path},destination={path},ro=true" for path in launch.local_paths]
+    engine = launch.arguments("0.0.0.0", CONTAINER_PORT)
+    _check_control_characters((*engine, *(value for _, value in launch.env), launch.plan_id))
     text = page.fill(
         "quadlet.container.j2",
         header=header,
         launch=launch,
         image=qualified(launch.image or ""),
-        engine=launch.arguments("0.0.0.0", CONTAINER_PORT),
+        engine=engine,
         secrets=[(name, secret_of(launch, name)) for name in launch.required_secrets],
         volumes=((container.HUB_VOLUME, container.HUB_TARGET), *container.caches(launch)),
         mounts=mounts,
@@ -44,6 +54,17 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         plan_label=container.PLAN_LABEL,
     )
     return {f"{launch.name}.container": (text, page.TEXT)}
+
+
+def _check_control_characters(texts: tuple[str, ...]) -> None:
+    """Refuse C1 control characters, which quadlet 5.4 splits at or writes as invalid UTF-8."""
+    for text in texts:
+        if any("\x80" <= char <= "\x9f" for char in text):
+            raise DataError(
+                f"{text!r} holds a control character that quadlet cannot carry",
+                key="flags, env or plan_id",
+                hint="remove it, or generate -f docker",
+            )
 
 
 def qualified(image: str) -> str:

@@ -1,0 +1,29 @@
+"""Writes the golden artefacts anew from the present templates; look at the difference with git.
+
+.venv/bin/python scripts/accept_goldens.py
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from test_artefacts_equal_their_goldens import CASES, GOLDENS, rendered  # noqa: E402
+
+
+def main() -> None:
+    """Replace every golden directory by what is rendered now."""
+    shutil.rmtree(GOLDENS, ignore_errors=True)
+    for option, kind in CASES:
+        place = GOLDENS / option / kind
+        place.mkdir(parents=True)
+        for name, (text, _) in rendered(option, kind).items():
+            (place / name).write_text(text, encoding="utf-8", newline="")
+    print(f"{len(CASES)} artefact sets written to {GOLDENS}")
+
+
+if __name__ == "__main__":
+    main()
