@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from qwendeploy.documents import Machine, Plan, RunDocument, VerifyReport, Workload
     from qwendeploy.rendering.writer import Written
     from qwendeploy.tables.checks import CheckReport
+    from qwendeploy.tables.importing import Imported
+    from qwendeploy.tables.own import ImportRecord
     from qwendeploy.tables.view import TableSummary, TableView
     from qwendeploy.verification.comparing import Comparison
 
@@ -307,3 +309,57 @@ def describe_machine(machine: Machine) -> str:
     from qwendeploy.hardware.text import describe_machine as describe
 
     return describe(machine)
+
+
+def data_import(
+    file: Path,
+    stated: Mapping[str, Any],
+    *,
+    plan_file: Path | None = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+    dry_run: bool = False,
+) -> Imported:
+    """Add the loads of a result file to one's own table, all or none.
+
+    ``stated`` are fields of ``tables.importers.rows.Statement``; they outrank the plan's.
+
+    Raises:
+        UserError: an unknown format, GPU or weights, a contradiction, or a second import.
+        DataError: a value of the file is bad; nothing was added.
+    """
+    from qwendeploy.tables import importing
+    from qwendeploy.tables.importers.rows import state
+
+    return importing.import_file(
+        file, state(stated, plan_file), format=format, skip_bad=skip_bad, dry_run=dry_run
+    )
+
+
+def data_imports() -> tuple[ImportRecord, ...]:
+    """Return the record of every import into one's own table, oldest first."""
+    from qwendeploy.tables import own
+
+    return own.records()
+
+
+def data_export(output: Path, *, ids: Sequence[str] = (), force: bool = False) -> int:
+    """Write one's own rows as a redacted contribution file; return how many rows.
+
+    Raises:
+        UserError: nothing to export, an unknown import, or the file exists and not ``force``.
+    """
+    from qwendeploy.tables import importing
+
+    return importing.export(output, ids=ids, force=force)
+
+
+def data_forget(import_id: str) -> int:
+    """Remove an import from one's own table; return how many rows.
+
+    Raises:
+        UserError: there is no such import.
+    """
+    from qwendeploy.tables import own
+
+    return own.forget(import_id)

@@ -1,7 +1,7 @@
 """``qwendeploy data``: the tables.
 
-``accuracy``, ``import`` and ``export`` live in ``data_<name>.py`` beside this file and are loaded
-when they are used.
+``accuracy``, ``import``, ``export`` and ``forget`` live in ``data_<name>.py`` beside this file
+and are loaded when they are used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ LAZY = {
     "accuracy": "Errors of the models on data they did not see.",
     "import": "Turn a result file of a benchmark into rows of your own table.",
     "export": "Write your own rows as a file to contribute.",
+    "forget": "Remove an import from your own table.",
 }
 
 
@@ -43,7 +44,7 @@ class DataGroup(click.Group):
 
 @click.group("data", cls=DataGroup)
 def command() -> None:
-    """The tables: list, show, check, accuracy, import, export."""
+    """The tables: list, show, check, accuracy, import, export, forget."""
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -57,11 +58,16 @@ def list_tables(as_json: bool) -> None:
     if as_json:
         keys = ("name", "title", "rows", "statuses", "sources")
         document = [{key: getattr(summary, key) for key in keys} for summary in summaries]
-        click.echo(json.dumps({"tables": document}, indent=2))
+        imports = [
+            {key: getattr(record, key) for key in ("id", "format", "imported", "rows")}
+            for record in api.data_imports()
+        ]
+        click.echo(json.dumps({"tables": document, "imports": imports}, indent=2))
     else:
-        from qwendeploy.reporting.data_text import list_text
+        from qwendeploy.reporting.data_text import imports_text, list_text
 
         click.echo(list_text(summaries))
+        click.echo("\n" + imports_text(api.data_imports()))
         click.echo("\nnext: qwendeploy data show decode_study --where status=capacity-limited")
 
 

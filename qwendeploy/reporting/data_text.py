@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qwendeploy.tables.checks import CheckReport
+from qwendeploy.tables.importing import Imported
+from qwendeploy.tables.own import ImportRecord
 from qwendeploy.tables.view import TableSummary, TableView
 
 _WIDEST = 48
@@ -25,6 +27,41 @@ def list_text(summaries: Sequence[TableSummary]) -> str:
         for summary in summaries
     ]
     return _aligned(("table", "rows", "sources", "status", "holds"), rows)
+
+
+def imports_text(records: Sequence[ImportRecord]) -> str:
+    """Return one line per import of one's own table."""
+    if not records:
+        return "own table (decode_own): nothing imported"
+    rows = [
+        (record.id, record.format, str(record.rows), record.imported[:10]) for record in records
+    ]
+    return "own table (decode_own)\n" + _aligned(("import", "format", "rows", "date"), rows)
+
+
+def import_text(done: Imported, *, written: bool) -> str:
+    """Return what an import added, with the reason of every row that is no cell."""
+    verb = "added to" if written else "would be added to"
+    count = len(done.rows)
+    lines = [
+        f"{done.record.id} ({done.record.format}): {count} row{'s' if count > 1 else ''} {verb} "
+        f"{done.directory}"
+    ]
+    rows = [
+        (
+            _cell(row.concurrency),
+            _cell(row.context),
+            _cell(row.aggregate_tps),
+            _cell(row.itl_ms),
+            row.status,
+            row.reason or "",
+        )
+        for row in done.rows
+    ]
+    lines.append(_aligned(("c", "context", "tok/s", "TPOT ms", "status", "why"), rows))
+    lines += [f"left out: {problem}" for problem in done.skipped]
+    lines.append(f"next: qwendeploy data forget {done.record.id}  (takes it back)")
+    return "\n".join(lines)
 
 
 def check_text(report: CheckReport) -> str:

@@ -20,7 +20,8 @@ from typing import Literal
 from qwendeploy.tables.reader import CellError, read_table
 
 Status = Literal["ok", "corrected", "excluded", "validation", "capacity-limited", "synthetic"]
-Origin = Literal["study", "community", "h200", "import"]
+Origin = Literal["study", "community", "h200", "import", "own"]
+"""``import`` is a foreign result file that the user imported, ``own`` a run of this program."""
 Contexts = Literal["shared", "separate"]
 RateBasis = Literal["steady", "wall"]
 USABLE: tuple[Status, ...] = ("ok", "corrected")

@@ -14,9 +14,11 @@ from typing import Any
 from qwendeploy.errors import UserError
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.catalogue import TABLES, Table, find_table
+from qwendeploy.tables.own import own_rows
 from qwendeploy.tables.reader import read_csv
 from qwendeploy.tables.sources import source_id
 
+OWN = Table("decode_own", "one's own decode rates", "decode:DecodeRow", ("row_id",), "source")
 _CONDITION = re.compile(r"^\s*([A-Za-z_]\w*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*$")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -49,7 +51,9 @@ class TableView:
 
 
 def load(table: Table) -> tuple[Any, ...]:
-    """Return the rows of a shipped table. Raises as ``reader.read_csv``."""
+    """Return the rows of a shipped table or of one's own. Raises as ``reader.read_csv``."""
+    if table is OWN:
+        return own_rows()
     return read_csv(data_dir("benchdata") / f"{table.name}.csv", table.row_type)
 
 
@@ -82,7 +86,7 @@ def view(
         UserError: an unknown table, column or operator, or an order of texts.
         DataError: the table itself is broken.
     """
-    table = find_table(name)
+    table = OWN if name == OWN.name else find_table(name)
     known = [field.name for field in dataclasses.fields(table.row_type)]
     conditions = [_condition(text, table.name, known) for text in where]
     chosen = [_column(column, table.name, known) for column in columns] or known

@@ -1,0 +1,99 @@
+"""Our own ``run.json``: the decode steps of a complete run, each a steady rate.
+
+Windows of one run share a start of the server, so a step counts as one repetition; ``std_tps`` is
+the spread between its windows.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from qwendeploy.errors import DataError
+from qwendeploy.figures import Figure
+from qwendeploy.tables.importers.points import Point
+
+NAME = "qwendeploy-run"
+TITLE = "run.json of qwendeploy verify"
+
+
+def matches(documents: Sequence[Any]) -> bool:
+    """Return whether this is a run or a verification report of this program."""
+    first = documents[0]
+    return isinstance(first, dict) and first.get("schema") in (
+        "qwendeploy/run",
+        "qwendeploy/verify",
+    )
+
+
+def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
+    """Return one point per complete decode step.
+
+    Raises:
+        DataError: the document is not valid, not complete, or its client was the limit.
+    """
+    from pydantic import ValidationError
+
+    from qwendeploy.documents.run import RunDocument, VerifyReport
+
+    try:
+        if documents[0]["schema"] == "qwendeploy/verify":
+            run = VerifyReport.model_validate(documents[0]).run
+        else:
+            run = RunDocument.model_validate(documents[0])
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise DataError(
+            first["msg"], file=file, key=".".join(str(part) for part in first["loc"])
+        ) from None
+    if run.status != "complete":
+        raise DataError(f"the run is {run.status}", file=file, key="status")
+    if run.client is not None and run.client.limited:
+        raise DataError("the client was the limit of this run", file=file, key="client.limited")
+    for step in run.steps:
+        rate = step.figures.get("aggregate_decode_tps")
+        if step.shape != "decode" or step.status != "complete" or rate is None:
+            continue
+        if step.requests.failed:
+            raise DataError(
+                f"{step.requests.failed} requests failed: the rate is not a cell",
+                file=file,
+                key=f"steps.{step.name}",
+            )
+        rates = [window.aggregate_tps for window in step.windows if window.clean]
+        yield Point(
+            name=step.name,
+            concurrency=step.concurrency,
+            context=step.context,
+            output_tokens=None,
+            aggregate_tps=rate.value,
+            rate_basis="steady",
+            completed=step.requests.succeeded + step.requests.cancelled,
+            std_tps=statistics.stdev(rates) if len(rates) > 1 else None,
+            per_user_tps=_value(step.figures.get("per_user_decode_tps")),
+            ttft_ms=_value(run.figures.get("ttft_warm_ms")),
+            tpot_ms=_value(step.figures.get("tpot_ms")),
+            acceptance_length=_value(step.figures.get("acceptance_length")),
+            kv_usage=_value(step.figures.get("kv_usage")),
+            contexts_shared=step.contexts == "shared",
+            model=run.server.model if run.server else None,
+            engine_version=run.server.version if run.server else None,
+            date=run.created[:10],
+            note=f"run {run.run_id}, {len(step.windows)} windows",
+            fault=None if step.steady is not False else "the rate was not steady",
+        )
+
+
+def _value(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+def machine_id(path: Path) -> str | None:
+    """Return the digest of the serving machine that a run document holds."""
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    run = document.get("run", document)
+    found = run.get("machine_id")
+    return found if isinstance(found, str) else None

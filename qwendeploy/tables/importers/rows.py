@@ -1,0 +1,255 @@
+"""Points and what the user states of machine and server become rows of one's own table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from qwendeploy.documents.files import read_plan
+from qwendeploy.documents.plan import Plan
+from qwendeploy.errors import UserError
+from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
+from qwendeploy.tables.decode import Contexts, DecodeRow, Origin, Status
+from qwendeploy.tables.gpus import gpus
+from qwendeploy.tables.images import find_image
+from qwendeploy.tables.importers.points import Point
+
+_SAME_MODEL = re.compile(r"qwen.?3\.[568].?27b", re.IGNORECASE)
+"""Qwen3.5, 3.6 and 3.8 27B share one shape, so their rates are of one kind."""
+
+
+_OF_OPTION = (
+    *("image", "engine", "engine_version", "tp", "checkpoint", "quant", "kv_cache_dtype"),
+    *("spec_method", "spec_tokens", "gpu_memory_utilization", "max_model_len", "max_num_seqs"),
+    *("max_num_batched_tokens", "capture_size", "prefix_cache"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the user states; ``None`` is not stated and stays an empty cell."""
+
+    gpu: str
+    gpu_count: int = 1
+    gpu_vram_gib: float | None = None
+    interconnect: Literal["nvlink", "pcie", "unified", "none"] | None = None
+    driver: str | None = None
+    image: str | None = None
+    engine: str = "vllm"
+    engine_version: str | None = None
+    tp: int | None = None
+    checkpoint: str | None = None
+    quant: str | None = None
+    kv_cache_dtype: str | None = None
+    spec_method: str | None = None
+    spec_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    capture_size: int | None = None
+    prefix_cache: bool | None = None
+    content: str | None = None
+    contexts: Contexts | None = None
+    concurrency: int | None = None
+    session: str | None = None
+
+
+def state(stated: Mapping[str, Any], plan_file: Path | None = None) -> Statement:
+    """Return the statement of named settings; what they leave open is the plan's, if given.
+
+    Raises:
+        UserError: no GPU is stated, or the plan cannot be read.
+    """
+    facts = {**_of_plan(read_plan(plan_file)), **stated} if plan_file else dict(stated)
+    if facts.get("gpu") is None:
+        raise UserError(
+            "the GPU is not stated", where="--gpu", hint="a benchmark's file does not know it"
+        )
+    return Statement(**facts)
+
+
+def _of_plan(plan: Plan) -> dict[str, Any]:
+    option, machine = plan.option, plan.machine
+    chosen = plan.gpu_indices or machine.chosen_gpu_indices
+    cards = [gpu for gpu in machine.gpus if not chosen or gpu.index in chosen]
+    joined = machine.interconnect
+    facts = {
+        "gpu": cards[0].model or cards[0].name if cards else None,
+        "gpu_count": len(cards) or None,
+        "interconnect": None if joined == "unknown" else joined,
+        "driver": machine.driver,
+        "contexts": plan.operating_point.contexts,
+    }
+    facts |= {name: getattr(option, name) for name in _OF_OPTION}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def make_rows(
+    points: Sequence[Point], stated: Statement, *, import_id: str, origin: Origin
+) -> tuple[DecodeRow, ...]:
+    """Return one row per point, ids and source under ``import_id``.
+
+    Raises:
+        UserError: an unknown GPU, another model, a quant that nothing tells, or contradictory
+            settings.
+    """
+    gpu = _gpu(stated.gpu)
+    tp = stated.tp if stated.tp is not None else (1 if stated.gpu_count == 1 else None)
+    if tp is not None and tp > stated.gpu_count:
+        raise UserError(f"{tp} is above the {stated.gpu_count} GPUs", where="--tp")
+    checkpoint = _checkpoint(stated, points[0].model)
+    quant = _quant(stated, checkpoint)
+    return tuple(
+        _row(point, stated, import_id, origin, gpu, tp, checkpoint, quant, index)
+        for index, point in enumerate(points)
+    )
+
+
+def _row(
+    point: Point,
+    stated: Statement,
+    import_id: str,
+    origin: Origin,
+    gpu: str,
+    tp: int | None,
+    checkpoint: str | None,
+    quant: str,
+    index: int,
+) -> DecodeRow:
+    concurrency = point.concurrency or stated.concurrency
+    if concurrency is None and point.fault is None:
+        raise UserError(
+            "the file does not say how many requests were in flight",
+            where=point.name,
+            hint="state --concurrency",
+        )
+    status, reason = _status(point, concurrency)
+    contexts: Contexts | None = stated.contexts
+    if contexts is None and point.contexts_shared is not None:
+        contexts = "shared" if point.contexts_shared else "separate"
+    where = f"c{concurrency or 'x'}" + (f"_ctx{point.context}" if point.context is not None else "")
+    image = find_image(stated.image) if stated.image else None
+    return DecodeRow(
+        row_id=f"{import_id}/{where}/{index + 1}",
+        status=status,
+        reason=reason,
+        evidence=None,
+        source=f"{import_id} {point.name}",
+        origin=origin,
+        experiment=None,
+        config=None,
+        session=stated.session or import_id,
+        date=point.date,
+        image=stated.image,
+        engine=stated.engine,
+        engine_version=stated.engine_version
+        or point.engine_version
+        or (image.engine_version if image else None),
+        fork=image.fork if image else None,
+        gpu=gpu,
+        gpu_count=stated.gpu_count,
+        gpu_vram_gib=stated.gpu_vram_gib,
+        interconnect=stated.interconnect or ("none" if stated.gpu_count == 1 else None),
+        driver=stated.driver,
+        tp=tp,
+        checkpoint=checkpoint,
+        quant=quant,
+        kv_cache_dtype=stated.kv_cache_dtype,
+        spec_method=stated.spec_method,
+        spec_tokens=0 if stated.spec_method == "none" else stated.spec_tokens,
+        gpu_memory_utilization=stated.gpu_memory_utilization,
+        max_model_len=stated.max_model_len,
+        max_num_seqs=stated.max_num_seqs,
+        max_num_batched_tokens=stated.max_num_batched_tokens,
+        capture_size=stated.capture_size,
+        prefix_cache=stated.prefix_cache,
+        content=stated.content,
+        contexts=contexts,
+        concurrency=concurrency,
+        running=point.running,
+        context=point.context,
+        output_tokens=point.output_tokens,
+        repetition=None,
+        n=1,
+        rate_basis=point.rate_basis,
+        std_tps=point.std_tps,
+        aggregate_tps=point.aggregate_tps,
+        per_user_tps=point.per_user_tps,
+        ttft_ms=point.ttft_ms,
+        ttft_p99_ms=point.ttft_p99_ms,
+        itl_ms=point.tpot_ms,
+        accept_rate=_acceptance(point, stated),
+        kv_usage=point.kv_usage,
+        note=point.note,
+    )
+
+
+def _status(point: Point, concurrency: int | None) -> tuple[Status, str | None]:
+    if point.fault:
+        return "excluded", point.fault
+    if point.capacity_limited:
+        real = "real count not stated" if point.running is None else f"{point.running} ran"
+        return "capacity-limited", f"the harness marked it as not running {concurrency}; {real}"
+    return "ok", None
+
+
+def _acceptance(point: Point, stated: Statement) -> float | None:
+    if point.accept_rate is not None:
+        return point.accept_rate
+    if point.acceptance_length is None or not stated.spec_tokens:
+        return None
+    rate = (point.acceptance_length - 1) / stated.spec_tokens
+    return rate if 0 <= rate <= 1 else None
+
+
+def _gpu(name: str) -> str:
+    found = gpus().find(name)
+    if found is None:
+        near = gpus().near(name)
+        raise UserError(
+            f"unknown GPU {name!r}",
+            where="--gpu",
+            hint=f"nearest: {', '.join(near)}" if near else None,
+        )
+    return found.name
+
+
+def _checkpoint(stated: Statement, served: str | None) -> str | None:
+    """Return the checkpoint stated, or the served model if that is a public name of this model.
+
+    A path of this machine never enters a row.
+    """
+    if stated.checkpoint is not None:
+        return stated.checkpoint
+    if served is None:
+        return None
+    if served.startswith(("/", "~", ".")) or "\\" in served or re.match(r"[A-Za-z]:", served):
+        served = re.split(r"[/\\]", served.rstrip("/\\"))[-1]
+    if _SAME_MODEL.search(served):
+        known = next(
+            (row.name for row in checkpoint_rows() if row.name.split("/")[-1] == served), None
+        )
+        return known or served
+    if "/" in served:
+        raise UserError(
+            f"the file is about {served}, not Qwen3.6-27B",
+            hint="state --checkpoint if that name served it",
+        )
+    return None
+
+
+def _quant(stated: Statement, checkpoint: str | None) -> str:
+    if stated.quant is not None:
+        return stated.quant
+    row = find_checkpoint(checkpoint) if checkpoint else None
+    if row is None:
+        raise UserError(
+            "the file does not say which weights ran",
+            where="--quant",
+            hint="state --quant, or --checkpoint with a name of 'data show checkpoints'",
+        )
+    return row.quant
