@@ -26,6 +26,10 @@ _RESIDUE = re.compile(
 )
 """Escape codes printed as text, and those that lost their ESC byte on the way (``[4mGPU0``)."""
 
+_PREFIX = re.compile(
+    r"^(?:[\w.-]{1,40}-\d{1,4} {1,20}\| |[\w.-]{1,40} {1,20}\| (?=[|+])|(?:> ?){1,4}"
+    r"|\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?:? )"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BOX = str.maketrans(dict.fromkeys("│┃║¦｜", "|") | dict.fromkeys("─━═", "-"))
 _SPACES = str.maketrans(
@@ -75,6 +79,10 @@ def clean(text: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a cleaned text, at most ``MAX_LINES`` of at most ``MAX_LINE``."""
+    """Return the lines of a cleaned text, at most ``MAX_LINES`` of at most ``MAX_LINE``.
+
+    What log collectors and forms put before a line (``vllm-1  | ``, ``> ``, a timestamp) is taken
+    off.
+    """
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]
-    return [line.rstrip() if len(line) <= MAX_LINE else "" for line in lines]
+    return [_PREFIX.sub("", line.rstrip()) if len(line) <= MAX_LINE else "" for line in lines]

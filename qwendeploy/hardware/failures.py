@@ -74,7 +74,8 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     ),
     (
         "smi-absent",
-        r"nvidia-smi['’\"]?(?:: |：)\s*(?:command not found|not found|No such file|未找到命令"
+        r"command not found: nvidia-smi|nvidia-smi['’\"]?(?:: |：)"
+        r"\s*(?:command not found|not found|No such file|未找到命令"
         r"|Befehl|commande introuvable|orden no encontrada|команда не найдена)"
         r"|nvidia-smi['’\"]? is not recognized|nvidia-smi.{0,20}executable file not found",
         "nvidia-smi is not installed: no NVIDIA driver here, or a container without its tools",
@@ -90,7 +91,7 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
 _PATTERNS = tuple((code, re.compile(pattern), why, n) for code, pattern, why, n in _KINDS)
 _LIBRARY = re.compile(rf"NVML library version:\s*({VERSION})")
 _HANDLE = re.compile(
-    r"Unable to determine the device handle for (?:gpu|GPU)\s?(\d{1,3})?:?\s?"
+    r"Unable to determine the device handle for (?:gpu|GPU)\s?(?:(\d{1,3}):)?\s?"
     r"((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])?:?\s*"
     r"([^.\n]{0,80})",
 )

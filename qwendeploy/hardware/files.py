@@ -67,8 +67,9 @@ def machine_from_files(
 
 def _printed(card: Any, gpu: str | None) -> str | None:
     """Return the name as nvidia-smi would print it, which the texts then would have said."""
-    names = getattr(card, "printed_names", ()) if card is not None else ()
-    return names[0] if names else gpu
+    names: tuple[str, ...] = getattr(card, "printed_names", ())
+    typed = (gpu or "").casefold()
+    return next((name for name in names if name.casefold() == typed), names[0] if names else gpu)
 
 
 def _check(

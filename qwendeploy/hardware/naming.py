@@ -66,15 +66,15 @@ def is_truncated(name: str) -> bool:
 def looks_like_gpu(name: str) -> bool:
     """Say whether a bare text is in the form of an NVIDIA GPU's name and not a sentence.
 
-    Names begin with a brand or a board number, hold a digit (all but some TITANs) and no words
-    in small letters.
+    Names begin with a brand or a board number, hold a digit (all but TITANs and Jetsons) and no
+    words in small letters.
     """
     name = _CUT.sub("", name)
     if not (_NAME.match(name) and _BRAND.match(name)):
         return False
     if any(word.isalpha() and word.islower() and word not in _LOWER_WORDS for word in name.split()):
         return False
-    return bool(re.search(r"\d", name)) or "TITAN" in name.upper()
+    return re.search(r"\d|TITAN|\b(?:Orin|Thor)\b", name, re.IGNORECASE) is not None
 
 
 def vgpu_board(name: str) -> str | None:

@@ -43,6 +43,7 @@ _HARMLESS_FAULTS = ("power", "fan", "ecc", "retired", "remapped", "clocks", "enc
 _SMALL = re.compile(r"^\d{1,3}$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,36}$")
 _SIZE = re.compile(r"^\d{1,9} Mi?B$")
+_MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
 _RELEASE = re.compile(rf"^{VERSION}$")
 
 
@@ -83,12 +84,17 @@ def read_query(lines: list[str], reading: Reading) -> None:
         elif header is None and (gpu := _bare_row(cells, position)):
             reading.gpus.append(gpu)
             if reading.driver is None:
-                reading.driver = next(
-                    (c for c in cells if _RELEASE.match(c) and "." in c[2:]), None
-                )
+                reading.driver = next((cell for cell in cells if _is_driver(cell)), None)
             position += 1
         else:
             header = None
+
+
+def _is_driver(cell: str) -> bool:
+    """Say whether a bare number is a driver: three parts, or two that are no whole watts."""
+    if not _RELEASE.match(cell):
+        return False
+    return cell.count(".") == 2 or (cell >= "500" and cell[3] == "." and cell[4:] != "00")
 
 
 def _process_header(cells: list[str]) -> bool:
@@ -168,7 +174,7 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
     sizes: list[int] = []
     plain: list[int] = []
     faults: list[str] = []
-    absent = 0
+    absent = measured = 0
     for place, cell in enumerate(cells):
         if place == 0 and _SMALL.match(cell):
             gpu.index = int(cell)
@@ -188,8 +194,13 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
             gpu.name = cell
         elif is_unsupported(cell):
             absent += 1
-    if not (gpu.name or gpu.uuid or gpu.bus_id or (faults and gpu.index is not None)):
-        return None
+        elif _MEASURED.match(cell):
+            measured += 1
+    if not (gpu.name or gpu.uuid or gpu.bus_id):
+        shaped = 1 + len(sizes) + len(faults) + absent + measured
+        shaped += gpu.compute_capability is not None
+        if gpu.index is None or shaped < len(cells) or not (sizes or faults):
+            return None
     if not gpu.name and not gpu.uuid and len(cells) < 2:
         return None
     gpu.faults.extend(dict.fromkeys(faults))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from qwendeploy.hardware.naming import looks_like_gpu
 from qwendeploy.hardware.reading import (
     GpuReading,
     MigReading,
@@ -84,7 +85,7 @@ def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
         return None
     address = bus_cell[1]
     faulty = _faulty(cells, ("name", "bus", "ECC"))
-    if bus_id(address) is None and not faulty:
+    if bus_id(address) is None and not faulty and not looks_like_gpu(name_cell[2].strip()):
         return None
     gpu = GpuReading(rank=Rank.TABLE, position=position, index=int(name_cell[1]))
     gpu.name = None if fault(name_cell[2]) else " ".join(name_cell[2].split())

@@ -152,7 +152,7 @@ class GpuCatalogue:
         stem = _printed_key(_CUT.sub("", name))
         if len(stem) < 3:
             return []
-        return [
+        found = [
             model
             for model in self._models
             if any(
@@ -160,6 +160,7 @@ class GpuCatalogue:
                 for printed in model.printed_names
             )
         ]
+        return sorted(found, key=lambda model: model.segment == "laptop")
 
     def find(
         self, name: str, *, memory_mib: float | None = None, power_w: float | None = None
