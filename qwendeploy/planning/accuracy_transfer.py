@@ -32,6 +32,15 @@ WAYS: dict[str, Callable[[Features], str]] = {
     "rig": lambda p: f"{p.rig}",
 }
 """Way of leaving out -> name of the group that a point belongs to."""
+TIERS_OF_WAY = {
+    "machine": ("architecture", "none"),
+    "layout": ("gpu",),
+    "draft": ("layout", "gpu"),
+    "quant": ("layout", "gpu"),
+    "rig": ("layout", "gpu"),
+}
+"""What a way of leaving out must leave: holding out the only layout of a card is holding out the
+machine, and is judged there."""
 TIER_OF_WAY = {"machine": ("architecture", "none"), "layout": ("gpu",), "rig": ("layout",)}
 MIN_SCALE = 0.7
 LEVEL = 0.90
@@ -100,7 +109,7 @@ class TransferSummary:
 
 
 def leave_groups_out(fitter: Fitter, items: Sequence[TransferRow], way: str) -> list[HeldOut]:
-    """Return every row predicted by a fit without its group, bands not yet calibrated."""
+    """Return the rows predicted by a fit without their group, bands not yet calibrated."""
     names = np.asarray([WAYS[way](item.observation.features) for item in items])
     start, _ = fitter.problem.solve()
     found: list[HeldOut] = []
@@ -113,6 +122,7 @@ def leave_groups_out(fitter: Fitter, items: Sequence[TransferRow], way: str) -> 
         found += [
             HeldOut(way, group, item, math.exp(log), float(deviation), fit.tier(point))
             for item, point, log, deviation in zip(held, points, logs, deviations, strict=True)
+            if fit.tier(point) in TIERS_OF_WAY[way]
         ]
     return found
 

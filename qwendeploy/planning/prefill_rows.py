@@ -16,6 +16,9 @@ from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.prefill import PrefillRow
 from qwendeploy.tables.transfer import transfer_coefficients
 
+WARM_CARD = "RTX PRO 6000 Blackwell Workstation"
+"""The card whose decode cells state a warm TTFT."""
+
 
 def prefill_point(row: PrefillRow) -> PrefillPoint | None:
     """Return the row's features, ``None`` for unlike cards, unknown cards or unstated layouts."""

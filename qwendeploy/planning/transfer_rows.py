@@ -46,6 +46,7 @@ KV_DTYPE = {
     "q8_0": "fp8",
 }
 UNCAPTURED = ("enforce-eager", "cudagraph_mode=NONE")
+HOME_SEGMENTS = ("consumer", "laptop", "unified", "too-old")
 DEEP = 4096
 """From this context on the KV format and the attention kernel decide, not the weights."""
 
@@ -75,6 +76,7 @@ def card_features(card: GpuModel) -> dict[str, object] | None:
         "fp8_tflops": card.fp8_tflops,
         "fp4_tflops": card.fp4_tflops,
         "compute_capability": float(capability) if capability and nvidia else None,
+        "home_built": card.segment in HOME_SEGMENTS,
     }
 
 
