@@ -101,9 +101,17 @@ _TABLES = (
     Table("engine_flags", "flags per engine version", "engine_flags:FlagRow", ()),
     Table("engine_flags_fork", "flags seen on forks", "engine_flags:ForkRow", ()),
     Table("memory_budget", "memory budgets of known starts", "memory_budget:BudgetRow", ()),
+    Table(
+        "acceptance",
+        "draft acceptance and speed by content",
+        "acceptance:AcceptanceRow",
+        (),
+        "source",
+    ),
     Table("memory_rest", "fitted rest of the memory budget", "memory_rest:RestRow", ()),
 )
 TABLES = {table.name: table for table in _TABLES}
+"""Every table by name; a new one is added here, and ``data check`` refuses a file that is not."""
 
 
 def find_table(name: str) -> Table:
