@@ -92,8 +92,8 @@ PRIORS: dict[str, tuple[float, float]] = {
 tokens are what the study's card and an H200 agree on. A step whose tokens exceed the captured
 graphs costs 92 to 100 ms on an H200 (own measurement 2026, 128 streams with three draft tokens and
 graphs up to 256) and 93 ms uncaptured on four RTX 5060 Ti. KV in 8 bits halves the bytes, but its
-kernels convert; no pair of runs on one machine measures what is left, hence the wide ``kv_fp8``. The rest is the order of magnitude of
-the mechanism.
+kernels convert; no pair of runs on one machine measures what is left, hence the wide ``kv_fp8``.
+The rest is the order of magnitude of the mechanism.
 """
 EFFECTS: dict[str, float] = {
     "architecture": 0.08,

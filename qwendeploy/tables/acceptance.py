@@ -1,4 +1,4 @@
-"""Observed acceptance of drafted tokens: the evidence behind the curves of the speculation model."""
+"""Observed acceptance of drafted tokens: the evidence behind the speculation model's curves."""
 
 from __future__ import annotations
 
