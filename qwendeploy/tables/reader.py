@@ -200,6 +200,7 @@ class _RowConverter:
         self._row_type = row_type
         self._columns = columns
         self._names = [name for name, _, _ in columns]
+        self._in_order = self._names == [field.name for field in dataclasses.fields(row_type)]
         self._known: list[dict[str, Any]] = [
             {"": None} if optional else {} for _, _, optional in columns
         ]
@@ -211,17 +212,23 @@ class _RowConverter:
                 file=str(self._path),
                 line=line,
             )
-        values = []
-        for index, cell in enumerate(cells):
-            known = self._known[index]
-            if cell not in known:
-                known[cell] = self._convert(line, index, cell)
-            values.append(known[cell])
         try:
+            values = [known[cell] for known, cell in zip(self._known, cells, strict=True)]
+        except KeyError:
+            values = [self._value(line, index, cell) for index, cell in enumerate(cells)]
+        try:
+            if self._in_order:
+                return self._row_type(*values)
             return self._row_type(**dict(zip(self._names, values, strict=True)))
         except ValueError as problem:
             column = problem.column if isinstance(problem, CellError) else None
             raise DataError(str(problem), file=str(self._path), line=line, key=column) from None
+
+    def _value(self, line: int, index: int, cell: str) -> Any:
+        known = self._known[index]
+        if cell not in known:
+            known[cell] = self._convert(line, index, cell)
+        return known[cell]
 
     def _convert(self, line: int, index: int, cell: str) -> Any:
         name, convert, _ = self._columns[index]
