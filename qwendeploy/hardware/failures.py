@@ -99,7 +99,7 @@ _HANDLE = re.compile(
 
 def read_failures(text: str, reading: Reading) -> None:
     """Take the known error texts; a message broken over lines is one message."""
-    flat = re.sub(r"[ \t]*\n[ \t]*", " ", text[:200_000])
+    flat = " ".join(line.strip() for line in text[:200_000].split("\n"))
     seen: set[str] = set()
     for code, pattern, why, count in _PATTERNS:
         match = pattern.search(text) or pattern.search(flat)

@@ -15,9 +15,7 @@ from qwendeploy.hardware.catalogue import Catalogue, CatalogueGpu
 _CUT = re.compile(r"(?:\.{2,}|…)\s*$")
 _VGPU = re.compile(r"^(?:(?:NVIDIA|GRID)\s+)+(.{1,30}?)-(?:\d-)?(\d{1,3})([QBCA])(?:ME)?$")
 _BRAND = re.compile(
-    r"^(?:NVIDIA (?!SMI\b)|GeForce |Tesla |Quadro |GRID |TITAN |RTX |GTX |CMP |Orin\b"
-    r"|(?:A|H|L|B|GB|GH|V|P|T|K|M)\d{1,3}[A-Z]{0,3}\b)",
-    re.IGNORECASE,
+    r"^(?:NVIDIA (?!SMI\b)|GeForce |Tesla |Quadro |GRID |TITAN |RTX |GTX |CMP )", re.IGNORECASE
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ()+/_.-]{1,63}$")
 _LOWER_WORDS = frozenset({"with", "design", "nvgpu", "v2", "gpu", "c", "m", "p"})
@@ -66,11 +64,11 @@ def is_truncated(name: str) -> bool:
 def looks_like_gpu(name: str) -> bool:
     """Say whether a bare text is in the form of an NVIDIA GPU's name and not a sentence.
 
-    Names begin with a brand or a board number, hold a digit (all but TITANs and Jetsons) and no
-    words in small letters.
+    Names begin with a brand or hold the number of a known board, hold a digit (all but TITANs and
+    Jetsons) and no words in small letters.
     """
     name = _CUT.sub("", name)
-    if not (_NAME.match(name) and _BRAND.match(name)):
+    if not _NAME.match(name) or not (_BRAND.match(name) or series_capability(name)):
         return False
     if any(word.isalpha() and word.islower() and word not in _LOWER_WORDS for word in name.split()):
         return False

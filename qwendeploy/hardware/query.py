@@ -54,7 +54,8 @@ def _column(cell: str) -> str:
 def _is_header(cells: list[str]) -> bool:
     names = [_column(cell) for cell in cells]
     known = sum(name in _GPU_COLUMNS or name.startswith(_FAMILIES) for name in names)
-    return known >= 1 and known >= 0.3 * len(names) and not any(fault(cell) for cell in cells)
+    enough = known == len(names) if len(names) < 4 else known >= 0.5 * len(names)
+    return known >= 1 and enough and not any(fault(cell) for cell in cells)
 
 
 def _split(line: str) -> list[str]:
