@@ -6,10 +6,16 @@ import shlex
 from pathlib import Path
 
 from qwendeploy.documents.files import read_plan
+from qwendeploy.planning.identity import plan_id
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
 from qwendeploy.rendering.page import SECRETS_FILE, TEXT
 from qwendeploy.rendering.writer import Written, write, write_secrets
+
+EDITED = (
+    "option, flags or operating point do not belong to the plan's id: it was edited by hand, and"
+    " its predictions may not hold"
+)
 
 MAIN_FILES = {
     "docker": "run.sh",
@@ -50,6 +56,9 @@ def generate(
         hub_token=HUB_TOKEN,
         required=tuple(sorted(required)),
     )
+    edited = plan_id(plan.option, plan.flags, plan.env, plan.operating_point) != plan.plan_id
+    if edited:
+        notes = (*notes, EDITED)
     return Written(done.directory, done.written, done.unchanged, (*done.notes, *notes))
 
 

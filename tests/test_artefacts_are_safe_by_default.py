@@ -1,0 +1,308 @@
+"""What no artefact may do, and what every one does, whatever its kind."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from plan_samples import DIGEST, OPTIONS, figure, sample_plan, setting, uuid
+
+from qwendeploy.documents import Plan
+from qwendeploy.errors import DataError, UserError
+from qwendeploy.rendering import launch_of, render
+
+KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "kubernetes")
+CONTAINERS = ("docker", "compose", "systemd", "quadlet")
+
+
+def main_text(plan: Plan, kind: str) -> str:
+    files = render(plan, kind, tool_version="9.9.9")
+    return "\n".join(
+        text for name, (text, _) in files.items() if name not in {"plan.yaml", "verify.sh"}
+    )
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_port_is_published_on_loopback_only(kind: str) -> None:
+    text = main_text(sample_plan(), kind)
+
+    assert re.findall(r"[\d.:\[\]]+:8000:8000", text) == ["127.0.0.1:8000:8000"]
+
+
+@pytest.mark.parametrize(
+    ("listen", "published", "url"),
+    [
+        pytest.param("0.0.0.0", "0.0.0.0:8000:8000", "http://127.0.0.1:8000", id="all"),
+        pytest.param("192.0.2.7", "192.0.2.7:8000:8000", "http://192.0.2.7:8000", id="one"),
+        pytest.param("::", "[::]:8000:8000", "http://[::1]:8000", id="all-ipv6"),
+        pytest.param("localhost", "127.0.0.1:8000:8000", "http://127.0.0.1:8000", id="name"),
+    ],
+)
+def test_address_is_the_plans(listen: str, published: str, url: str) -> None:
+    files = render(sample_plan(listen=listen), "docker")
+
+    assert f"--publish {published}" in files["run.sh"][0].replace("'", "")
+    assert f"--base-url {url}" in files["verify.sh"][0].replace("'", "")
+
+
+def test_venv_server_binds_to_the_plans_address_itself() -> None:
+    assert "--host 127.0.0.1" in main_text(sample_plan(), "vllm")
+    assert "--host 192.0.2.7" in main_text(sample_plan(listen="192.0.2.7"), "vllm")
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_containers_are_confined(kind: str) -> None:
+    text = main_text(sample_plan(), kind).lower()
+
+    assert "no-new-privileges" in text or "nonewprivileges=true" in text
+    assert re.search(r"--read-only|read_only: true|readonly=true", text)
+    assert re.search(r"/tmp:exec", text)
+    assert "memlock" in text
+    assert re.search(r"max-size", text)
+    assert "privileged" not in text.replace("no-new-privileges", "")
+
+
+def test_manifest_is_confined() -> None:
+    text = main_text(sample_plan(), "kubernetes")
+
+    for line in (
+        "allowPrivilegeEscalation: false",
+        "readOnlyRootFilesystem: true",
+        "automountServiceAccountToken: false",
+        "type: ClusterIP",
+        "secretKeyRef:",
+    ):
+        assert line in text
+
+
+def test_root_stays_writable_for_an_image_nobody_can_read() -> None:
+    assert "--read-only" not in main_text(sample_plan(fork=True), "docker")
+    assert "--read-only" not in render(sample_plan(), "docker", writable=True)["run.sh"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "restart"),
+    [
+        ("docker", "--restart on-failure:3"),
+        ("compose", "restart: on-failure:3"),
+        ("systemd", "StartLimitBurst=3"),
+        ("quadlet", "StartLimitBurst=3"),
+    ],
+)
+def test_a_configuration_error_does_not_loop(kind: str, restart: str) -> None:
+    text = main_text(sample_plan(), kind)
+
+    assert restart in text
+    assert "unless-stopped" not in text
+    assert "always" not in text
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_caches_lie_in_named_places(kind: str) -> None:
+    text = main_text(sample_plan(), kind)
+
+    for volume, target in (
+        ("qwendeploy-vllm", "/root/.cache/vllm"),
+        ("qwendeploy-flashinfer", "/root/.cache/flashinfer"),
+        ("qwendeploy-triton", "/root/.triton"),
+    ):
+        assert re.search(rf"{volume}\b[\s\S]{{0,40}}{re.escape(target)}", text)
+    assert "/root/.cache/huggingface" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_header_names_tool_plan_and_three_reasons(kind: str) -> None:
+    plan = sample_plan(headlines=("Read this first.",))
+    top = main_text(plan, kind).split("\n\n")[0]
+
+    assert "qwendeploy 9.9.9 from plan a1b2c3d4e5f60718" in top
+    assert top.index("Read this first.") < top.index("1. FP8 weights")
+    assert "2. three drafted" in top
+    assert "3. tensor parallel" in top
+    assert "a fourth reason" not in top
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_start_period_comes_from_the_boot_time(kind: str) -> None:
+    plan = sample_plan(boot_first_s=figure(295, "s", 0.1), download_gib=None)
+
+    assert re.search(
+        r"(health-start-period |start_period: |StartPeriod=)360s", main_text(plan, kind)
+    )
+
+
+def test_start_period_without_evidence_says_so() -> None:
+    launch = launch_of(sample_plan(boot_first_s=None, download_gib=None))
+
+    assert launch.start_period_s == 900
+    assert "no boot time is known" in launch.start_period_basis
+
+
+def test_download_of_the_weights_belongs_to_the_start_period() -> None:
+    short = launch_of(sample_plan(download_gib=None)).start_period_s
+    long = launch_of(sample_plan(download_gib=figure(52, "GiB", 0))).start_period_s
+
+    # 52 GiB at the assumed 25 MB/s
+    assert 2200 < long - short < 2300
+
+
+@pytest.mark.parametrize("kind", ("docker", "compose", "systemd", "quadlet"))
+def test_gpus_are_named(kind: str) -> None:
+    by_uuid = main_text(sample_plan(), kind)
+    by_index = main_text(sample_plan(uuids=False), kind)
+
+    assert uuid(0) in by_uuid and uuid(1) in by_uuid
+    assert "GPU-" not in by_index
+    assert re.search(r"device=0,1|gpu=0\nAddDevice=nvidia.com/gpu=1|- \"0\"\n +- \"1\"", by_index)
+
+
+def test_venv_server_sees_only_its_gpus() -> None:
+    text = main_text(sample_plan(gpu_indices=(1,), tp=1, machine=sample_plan().machine), "vllm")
+
+    assert "export CUDA_VISIBLE_DEVICES=1\n" in text
+    assert "export CUDA_DEVICE_ORDER=PCI_BUS_ID\n" in text
+
+
+@pytest.mark.parametrize(("tp", "shared"), [(1, False), (2, True)])
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_memory_is_shared_between_workers_only(kind: str, tp: int, shared: bool) -> None:
+    found = re.search(r"--ipc[ =]host|ipc: host", main_text(sample_plan(tp=tp), kind))
+
+    assert bool(found) is shared
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoint_on_disk_is_mounted_and_needs_no_hub(kind: str) -> None:
+    text = main_text(sample_plan(**OPTIONS["local-checkpoint"]), kind)
+
+    assert re.search(r"HF_HUB_OFFLINE\W+(value: )?\W*1", text)
+    if kind != "vllm":
+        assert re.search(
+            r"source[=:] ?/srv/models/Qwen3.6-27B-FP8|path: /srv/models/Qwen3.6-27B-FP8", text
+        )
+
+
+def test_draft_checkpoint_on_disk_is_mounted_too() -> None:
+    draft = setting("--speculative-config", '{"method":"dflash","model":"/srv/draft"}')
+
+    assert launch_of(sample_plan(flags=(draft,))).local_paths == ("/srv/draft",)
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_image_is_pinned_by_digest_or_says_why_not(kind: str) -> None:
+    pinned = main_text(sample_plan(image=f"vllm/vllm-openai:v0.22.0@{DIGEST}"), kind)
+    tagged = main_text(sample_plan(), kind)
+
+    assert f"vllm/vllm-openai:v0.22.0@{DIGEST}" in pinned
+    assert "no digest is known" not in pinned
+    assert "no digest is known" in tagged
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        pytest.param({"port": 0}, "port", id="port-zero"),
+        pytest.param({"port": 70000}, "port", id="port-high"),
+        pytest.param({"listen": "example.org"}, "listen", id="host-name"),
+        pytest.param({"listen": "-x"}, "listen", id="listen-dash"),
+        pytest.param({"gpu_indices": (0,)}, "gpu_indices", id="too-few-gpus"),
+        pytest.param({"gpu_indices": (0, 0)}, "gpu_indices", id="gpu-twice"),
+        pytest.param({"gpu_indices": (0, 7)}, "gpu_indices", id="gpu-absent"),
+        pytest.param({"gpu_indices": (0, -1)}, "gpu_indices", id="gpu-negative"),
+        pytest.param({"image": "bad image"}, "option.image", id="image-blank"),
+        pytest.param({"image": "--privileged"}, "option.image", id="image-dash"),
+        pytest.param({"image": "repne/vllm:latest@d0a200f77546"}, "digest", id="short-digest"),
+        pytest.param({"checkpoint": "./here"}, "absolute", id="relative-path"),
+        pytest.param({"checkpoint": "~/here"}, "absolute", id="home-path"),
+        pytest.param({"checkpoint": "/a:b"}, "colon", id="colon-path"),
+        pytest.param({"checkpoint": ""}, "option.checkpoint", id="no-checkpoint"),
+        pytest.param({"checkpoint": "a\x00b"}, "NUL", id="nul"),
+        pytest.param({"served_model_name": "\ud800"}, "surrogate", id="surrogate"),
+        pytest.param({"extra_flags": (setting("--port=1; x"),)}, "flags.10", id="bad-flag"),
+        pytest.param(
+            {"extra_flags": (setting("--max-model-len", "4096"),)}, "twice", id="flag-twice"
+        ),
+        pytest.param(
+            {"extra_flags": (setting("--enable-prefix-caching"),)}, "twice", id="flag-opposite"
+        ),
+        pytest.param(
+            {"extra_flags": (setting("--api-key", "sk-1"),)}, "secrets.env", id="key-in-flags"
+        ),
+        pytest.param(
+            {"extra_flags": (setting("--trust-remote-code"),)}, "remote", id="remote-code"
+        ),
+        pytest.param({"env": (setting("HF_TOKEN", "hf_x"),)}, "secrets.env", id="token-in-env"),
+        pytest.param({"env": (setting("VLLM_API_KEY", "x"),)}, "secrets.env", id="key-in-env"),
+        pytest.param({"env": (setting("A B", "x"),)}, "env.0", id="variable-name"),
+        pytest.param({"env": (setting("A", "1"), setting("A", "2"))}, "twice", id="variable-twice"),
+        pytest.param(
+            {"flags": (setting("--tensor-parallel-size", "4"),)}, "contradicts", id="other-tp"
+        ),
+        pytest.param(
+            {"flags": (setting("--max-model-len", "many"),)}, "contradicts", id="not-a-number"
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["docker", "kubernetes"])
+def test_impossible_values_are_refused_by_key(
+    kind: str, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(DataError, match=complaint):
+        render(sample_plan(**changes), kind)
+
+
+@pytest.mark.parametrize("name", ["", "-x", "A", "a b", "x" * 41, "$(id)"])
+def test_name_is_refused_unless_plain(name: str) -> None:
+    with pytest.raises(DataError, match="name"):
+        render(sample_plan(), "docker", name=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"image": None}, "docker"),
+        ({}, "llama-server"),
+        ({}, "helm"),
+    ],
+)
+def test_kind_that_does_not_fit_the_plan_is_refused(changes: dict[str, Any], kind: str) -> None:
+    with pytest.raises(UserError):
+        render(sample_plan(**changes), kind)
+
+
+def test_replicas_are_one_process_where_only_one_container_runs() -> None:
+    plan = sample_plan(tp=1, replicas=2)
+
+    assert "--data-parallel-size 2" in main_text(plan, "docker")
+    assert "--data-parallel-size 2" in main_text(plan, "systemd")
+    assert "data-parallel" not in main_text(plan, "compose")
+    assert "data-parallel" not in main_text(plan, "kubernetes")
+    assert "replicas: 2" in main_text(plan, "kubernetes")
+
+
+def test_replicas_behind_a_router_have_their_own_gpus_and_metrics() -> None:
+    files = render(sample_plan(tp=2, replicas=2), "compose")
+    text = files["compose.yaml"][0]
+
+    first, second = text.split("  engine-2:\n    image")
+    assert uuid(0) in first and uuid(1) in first and uuid(2) not in first
+    assert uuid(2) in second and uuid(3) in second and uuid(0) not in second
+    assert "127.0.0.1:8001:8000" in first and "127.0.0.1:8002:8000" in second
+    assert "least_conn;" in files["nginx.conf"][0]
+    assert "proxy_buffering off;" in files["nginx.conf"][0]
+
+
+def test_engine_replicates_in_compose_when_asked() -> None:
+    files = render(sample_plan(tp=1, replicas=2), "compose", replicas_by="engine")
+
+    assert "nginx.conf" not in files
+    assert "data-parallel-size" in files["compose.yaml"][0]
+    with pytest.raises(UserError, match="router"):
+        render(sample_plan(tp=1, replicas=2), "docker", replicas_by="router")
+
+
+def test_data_parallel_flag_of_the_plan_is_not_repeated() -> None:
+    plan = sample_plan(tp=1, replicas=2, extra_flags=(setting("--data-parallel-size", "2"),))
+
+    assert main_text(plan, "docker").count("--data-parallel-size") == 1
