@@ -57,11 +57,17 @@ def read_document(path: Path, model: type[DocumentT]) -> DocumentT:
 def dump_document(document: Document) -> str:
     """Return the document as YAML that ``read_document`` reads back to an equal one."""
     from ruamel.yaml import YAML
+    from ruamel.yaml.representer import SafeRepresenter
 
+    # representers are registered on the class: one of our own leaves everybody else's alone
+    class DocumentRepresenter(SafeRepresenter):
+        """Quotes text by our rule."""
+
+    DocumentRepresenter.add_representer(str, _represent_text)
     yaml = YAML(typ="safe", pure=True)
-    yaml.representer.add_representer(str, _represent_text)
-    yaml.default_flow_style = False
+    yaml.Representer = DocumentRepresenter
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.default_flow_style = False
     yaml.allow_unicode = True
     # a folded scalar would be read back the same, but compares badly line by line
     yaml.width = 2**20
