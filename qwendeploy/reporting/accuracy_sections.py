@@ -1,0 +1,297 @@
+"""What goes into the tables of ``data accuracy``: one function a table, with its goals.
+
+Each imports what it judges when it is asked for, so that one table costs only itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from qwendeploy.reporting.accuracy import AccuracyReport, Cell, Column, Goal, Table
+
+
+def _columns(*specs: str) -> tuple[Column, ...]:
+    """Return columns from ``key:heading`` texts; a trailing ``%`` marks fractions."""
+    found = []
+    for spec in specs:
+        key, _, heading = spec.partition(":")
+        found.append(Column(key, heading.removesuffix("%").strip(), heading.endswith("%")))
+    return tuple(found)
+
+
+ERRORS = _columns(
+    "name:held out",
+    "n:n",
+    "median:median%",
+    "p90:p90%",
+    "max:max%",
+    "coverage:cover%",
+    "half_width:half width%",
+    "winkler:Winkler%",
+    "floor_median:floor median%",
+    "floor_p90:floor p90%",
+)
+SIDES = _columns(
+    "inner_n:inner n",
+    "inner_median:inner median%",
+    "inner_p90:inner p90%",
+    "edge_n:edge n",
+    "edge_median:edge median%",
+    "edge_p90:edge p90%",
+)
+
+
+def _rows(items: Iterable[Any], columns: Sequence[Column]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(tuple(getattr(item, column.key) for column in columns) for item in items)
+
+
+def _speed_sessions() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_speed import speed_accuracy
+
+    table = Table(
+        "speed_sessions",
+        "Decode rate, leave one session out",
+        "each cell of a session from another session of the same option, band with drift: what a "
+        "box like the study's should expect",
+        ERRORS,
+        _rows(speed_accuracy().sessions, ERRORS),
+    )
+    return table, []
+
+
+def _speed_cells() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_speed import speed_accuracy
+
+    accuracy = speed_accuracy()
+    columns = (*ERRORS, *SIDES)
+    pooled = accuracy.pooled
+    table = Table(
+        "speed_cells",
+        "Decode rate, leave one cell out (series with at least 20 cells)",
+        "kernel and band chosen without the cell's error, k from the other series; inner cells "
+        "stay interpolated without themselves; floor: a perfect model against means this noisy",
+        columns,
+        _rows((pooled, *accuracy.series, accuracy.series_unseen), columns),
+    )
+    goals = [
+        Goal("speed: pooled median", 0.02, pooled.median),
+        Goal("speed: pooled p90", 0.06, pooled.p90),
+        Goal("speed: worst series, median", 0.035, max(s.median for s in accuracy.series)),
+        Goal("speed: worst series, p90", 0.09, max(s.p90 for s in accuracy.series)),
+        Goal("speed: pooled coverage at least", 0.85, pooled.coverage, at_least=True),
+        Goal("speed: pooled coverage at most", 0.95, pooled.coverage),
+        Goal("speed: median half-width", 0.07, pooled.half_width),
+    ]
+    return table, goals
+
+
+def _speed_small() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_speed import speed_accuracy
+
+    accuracy = speed_accuracy()
+    columns = (*ERRORS, *SIDES)
+    table = Table(
+        "speed_small",
+        "Decode rate, leave one cell out (series with 6 to 19 cells)",
+        f"band from the series' own other errors and a prior; {accuracy.not_judged} smaller series "
+        "are not judged",
+        columns,
+        _rows((accuracy.small_pooled, *accuracy.small), columns),
+    )
+    return table, []
+
+
+def _memory_summary() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_memory import memory_accuracy
+
+    columns = _columns(
+        "use:pools", "n:n", "median:median%", "max:max%", "covered:cover%", "half_width:half width%"
+    )
+    groups: dict[str, list[Any]] = {}
+    for error in memory_accuracy():
+        groups.setdefault(error.use, []).append(error)
+    rows = tuple(
+        (
+            use,
+            len(group),
+            statistics.median(abs(error.error) for error in group),
+            max(abs(error.error) for error in group),
+            sum(error.covered for error in group) / len(group),
+            statistics.median((error.high - error.low) / 2 / error.predicted for error in group),
+        )
+        for use, group in groups.items()
+    )
+    table = Table(
+        "memory",
+        "KV tokens before start",
+        "rest term fitted on the rows 'fit', judged on 'held-out'; 'outside' is another model or "
+        "engine line",
+        columns,
+        rows,
+    )
+    worst = next(row[3] for row in rows if row[0] == "held-out")
+    return table, [Goal("memory: worst held-out pool", 0.05, float(worst or 0.0))]
+
+
+def _memory_pools() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_memory import memory_accuracy
+
+    columns = _columns(
+        "id:pool",
+        "use:used for",
+        "gpu:gpu",
+        "tp:tp",
+        "blocks:blocks",
+        "predicted:predicted",
+        "error:error%",
+        "covered:in band",
+    )
+    table = Table(
+        "memory_pools",
+        "KV pool before start, every start",
+        "blocks known from the engine's own lines; held-out starts first",
+        columns,
+        _rows(memory_accuracy(), columns),
+    )
+    return table, []
+
+
+def _transfer() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_transfer import transfer_accuracy
+
+    columns = _columns(
+        "way:left out",
+        "rows:rows",
+        "n:n",
+        "groups:groups",
+        "median:median%",
+        "median_of_groups:median of groups%",
+        "p90:p90%",
+        "worst:max%",
+        "coverage:cover%",
+        "half_width:half width%",
+        "winkler:Winkler%",
+    )
+    lines = transfer_accuracy()
+    table = Table(
+        "transfer",
+        "Decode rate between machines and options, leave one group out",
+        "one joint fit without every row of a GPU kind, of a layout, draft or quant on it, or of "
+        "one rig; bands calibrated on the other groups",
+        columns,
+        _rows(lines, columns),
+    )
+    whole = {line.way: line for line in lines if line.rows == "complete"}
+    goals = [
+        Goal("transfer: held-out machine, median", 0.20, whole["machine"].median),
+        Goal("transfer: held-out machine, coverage", 0.88, whole["machine"].coverage, True),
+        Goal("transfer: held-out layout, median", 0.12, whole["layout"].median),
+        Goal("transfer: held-out layout, half-width", 0.20, whole["layout"].half_width),
+        Goal("transfer: held-out rig, median", 0.12, whole["rig"].median),
+        Goal("transfer: held-out rig, half-width", 0.35, whole["rig"].half_width),
+    ]
+    return table, goals
+
+
+def _latency() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_latency import latency_accuracy
+
+    columns = _columns(
+        "quantity:quantity",
+        "way:left out",
+        "n:n",
+        "groups:groups",
+        "median:median%",
+        "p90:p90%",
+        "coverage:cover%",
+        "half_width:half width%",
+    )
+    table = Table(
+        "latency",
+        "Cold prefill and closed loops, leave one group out",
+        "time of a cold prompt, and output rate of whole requests",
+        columns,
+        _rows(latency_accuracy(), columns),
+    )
+    return table, []
+
+
+def _regret() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.accuracy_regret import regret
+
+    columns = _columns(
+        "name:options",
+        "n:points",
+        "mean:mean%",
+        "worst:worst%",
+        "right:no regret%",
+        "constant_n:with constant",
+        "mean_there:mean there%",
+        "constant_mean:constant mean%",
+        "constant_worst:constant worst%",
+    )
+    within, across = regret()
+    table = Table(
+        "regret",
+        "What following the advice costs against the best measured option",
+        "every option's own cell held out; distinct contexts must fit; 0 inside the noise of the "
+        "two cells; the constant is FP8+MTP3 at TP=2",
+        columns,
+        _rows((within, across), columns),
+    )
+    goals = [
+        Goal("regret: within a session, mean", 0.01, within.mean),
+        Goal("regret: within a session, worst", 0.05, within.worst),
+        Goal("regret: no worse than the constant", within.constant_mean, within.mean_there),
+        Goal("regret: across images, mean", 0.03, across.mean),
+        Goal("regret: across images, worst", 0.08, across.worst),
+    ]
+    return table, goals
+
+
+def _flips() -> tuple[Table, list[Goal]]:
+    from qwendeploy.planning.decision_flips import judge_all
+    from qwendeploy.planning.recommend import recommend
+
+    results = judge_all(recommend)
+    columns = _columns("id:situation", "constant:constant", "right:right", "answer:advice",
+                       "missed:missed")  # fmt: skip
+    counted = [result for result in results if result.constant != "right"]
+    share = sum(result.right for result in counted) / len(counted)
+    table = Table(
+        "flips",
+        "Situations where the constant answer is wrong or impossible",
+        f"{sum(result.right for result in counted)} of {len(counted)} right; the rows 'right' are "
+        "controls and not counted (benchdata/decision_flips.yaml holds evidence)",
+        columns,
+        _rows(results, columns),
+    )
+    return table, [Goal("decision flips: right", 0.90, share, at_least=True)]
+
+
+SECTIONS: Mapping[str, Callable[[], tuple[Table, list[Goal]]]] = {
+    "speed_sessions": _speed_sessions,
+    "speed_cells": _speed_cells,
+    "speed_small": _speed_small,
+    "memory": _memory_summary,
+    "memory_pools": _memory_pools,
+    "transfer": _transfer,
+    "latency": _latency,
+    "regret": _regret,
+    "flips": _flips,
+}
+"""Tables in the order they are printed: what a stranger's box sees comes first."""
+
+
+def accuracy_report(names: Sequence[str] = ()) -> AccuracyReport:
+    """Return the tables of these names, all of them by default, with their goals."""
+    tables: list[Table] = []
+    goals: list[Goal] = []
+    for name, build in SECTIONS.items():
+        if not names or name in names:
+            table, asked = build()
+            tables.append(table)
+            goals += asked
+    return AccuracyReport(tuple(tables), tuple(goals))
