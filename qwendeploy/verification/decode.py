@@ -106,10 +106,11 @@ class Decode:
         length = self.surface.facts.max_model_len
         if length is None:
             return 8192
-        room = length - self.prompt - max(16, self.prompt // 50)
+        margin = self.surface.prompts.margin
+        room = length - self.prompt - margin(self.prompt)
         if room < 64:
-            self.prompt = max(16, length - 64 - max(16, length // 50))
-            room = length - self.prompt - max(16, self.prompt // 50)
+            self.prompt = max(16, length - 64 - margin(length))
+            room = length - self.prompt - margin(self.prompt)
             self.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
         return max(1, min(OUTPUT_CAP, room))
 
@@ -132,8 +133,9 @@ class Decode:
         try:
             if self.settings.contexts == "shared":
                 await self._warm()
+            await self.watch.look()  # a scrape of its own, not in the way of the first requests
             self.streams.start()
-            watching = asyncio.create_task(self.watch.run())
+            watching = asyncio.create_task(self.watch.run(self.watch.interval))
             if await self._all_decode():
                 await self._settle()
                 await self._measure()

@@ -43,7 +43,7 @@ async def measure_latency(
     length = surface.facts.max_model_len
     context = settings.context
     if length is not None:
-        context = min(context, length - OUTPUT_TOKENS - max(16, length // 50))
+        context = min(context, length - OUTPUT_TOKENS - surface.prompts.margin(length))
     before = await scrape(client) if surface.facts.metrics else None
     cold: list[Record] = []
     warm: list[Record] = []

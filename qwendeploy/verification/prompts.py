@@ -61,10 +61,18 @@ class PromptMaker:
     """Until calibrated: about 4.5 characters a token in English text."""
     overhead: float = 12.0
     """Tokens of the chat template around the text."""
+    counted: bool = False
+    """The ratio is from a count by the server."""
+
+    def margin(self, tokens: int) -> int:
+        """Return by how much a prompt of wanted length may be longer in the server's tokens."""
+        return max(16, tokens // 50 if self.counted else tokens // 2)
 
     def calibrated(self, characters: int, tokens: int) -> PromptMaker:
         """Return the maker corrected by a count of the server."""
-        return replace(self, tokens_per_char=max(0.01, (tokens - self.overhead) / characters))
+        return replace(
+            self, counted=True, tokens_per_char=max(0.01, (tokens - self.overhead) / characters)
+        )
 
     def text(self, tokens: int, seed: str) -> str:
         """Return a user message of about ``tokens`` prompt tokens, template included."""

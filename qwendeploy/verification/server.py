@@ -252,14 +252,26 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
             "accepted_fields": tuple(name for name, on in surface.fields.items() if on),
         }
     )
-    if record.prompt_tokens:
-        prompts = prompts.calibrated(len(text), record.prompt_tokens)
+    count = record.prompt_tokens or await _tokenized(client, facts, text)
+    if count:
+        prompts = prompts.calibrated(len(text), count)
     return replace(
         surface,
         facts=facts,
         prompts=prompts,
         tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
     )
+
+
+async def _tokenized(client: Client, facts: ServerFacts, text: str) -> int | None:
+    """Return the prompt tokens of a message by the server's tokenizer, if it offers one."""
+    if not facts.tokenize:
+        return None
+    messages = [{"role": "user", "content": text}]
+    page = await _page(client, "/tokenize", {"model": facts.model, "messages": messages})
+    answer = page.json() if page else None
+    count = answer.get("count") if isinstance(answer, dict) else None
+    return count if isinstance(count, int) else None
 
 
 async def _trial(client: Client, surface: Surface, text: str) -> Record:

@@ -101,7 +101,7 @@ class Watch:
         self._client = client
         self._gpus = gpus
         self._state = state
-        self._interval = interval
+        self.interval = interval
         self._metrics = metrics
         self.samples: list[Sample] = []
 
@@ -113,10 +113,11 @@ class Watch:
         self.samples.append(sample)
         return sample
 
-    async def run(self) -> None:
-        """Sample until cancelled."""
+    async def run(self, delay: float = 0.0) -> None:
+        """Sample until cancelled, first after ``delay`` seconds."""
+        await asyncio.sleep(delay)
         while True:
-            due = time.perf_counter() + self._interval
+            due = time.perf_counter() + self.interval
             await self.look()
             await asyncio.sleep(max(0.05, due - time.perf_counter()))
 

@@ -50,7 +50,7 @@ class Asker:
         if not thinking and self._quiet_field is False:
             limit = max(tokens, 4096)  # room to think first
         if self.max_model_len is not None:
-            limit = min(limit, max(16, self.max_model_len // 2))
+            limit = max(min(tokens, 16), min(limit, self.max_model_len - self._length(messages)))
         body = self.surface.body(messages, limit, until_limit=exact_length)
         body.update(extra)
         quiet = not thinking and self._quiet_field is not False
@@ -66,6 +66,13 @@ class Asker:
             self._quiet_field = True
         self._note(messages, record)
         return record
+
+    def _length(self, messages: list[Message]) -> int:
+        """Return a safe estimate of the prompt's tokens."""
+        prompts = self.surface.prompts
+        characters = sum(len(str(message.get("content") or "")) for message in messages)
+        tokens = int(characters * prompts.tokens_per_char + prompts.overhead * len(messages))
+        return tokens + prompts.margin(tokens)
 
     def _note(self, messages: list[Message], record: Record) -> None:
         self.transcript.append(

@@ -1,0 +1,77 @@
+"""Every gate against a server that answers rightly, and against one that gets just it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from known import known_server
+from measuring import on_client
+
+from qwendeploy.documents import Gate
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.gates import GATES, run_gates
+from qwendeploy.verification.server import Surface
+
+FAST = ("--step-ms", "1", "--ttft-ms", "1", "--tokens", "16", "--max-model-len", "6000",
+        "--prefix-cache", "--block-tokens", "200")  # fmt: skip
+
+
+def gates_of(url: str, seed: str = "gates") -> dict[str, Gate]:
+    async def work(client: Client, surface: Surface) -> tuple[Gate, ...]:
+        return await run_gates(client, surface, None, seed, lambda _text, _share: None)
+
+    found = on_client(url, work)
+    assert len(found) == len(GATES)
+    return {gate.id: gate for gate in found}
+
+
+@pytest.mark.parametrize("version", ["0.20.1", "0.32.0"])
+def test_a_right_server_passes_every_gate(tmp_path: Path, version: str) -> None:
+    with known_server(tmp_path, *FAST, "--version", version) as known:
+        found = gates_of(known.url)
+    assert {gate.id: (gate.outcome, gate.reason) for gate in found.values() if
+            gate.outcome != "passed"} == {}  # fmt: skip
+    assert "from the cache" in found["prefix-cache"].reason
+    assert "maximum context length" in found["over-length"].reason
+    assert all(gate.transcript for gate in found.values() if gate.id != "cancel")
+
+
+ANSWERED = [name for name in GATES if name not in ("cancel", "over-length")]
+
+
+def test_each_wrong_answer_fails_its_gate_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ANSWERED:
+        monkeypatch.setenv("KNOWN_WRONG", name)
+        with known_server(tmp_path, *FAST) as known:
+            found = gates_of(known.url)
+        failed = {gate.id for gate in found.values() if gate.outcome == "failed"}
+        also = {"prefix-cache"} if name == "tool-call" else set()  # its dialogue uses the tool
+        assert failed == {name} | also
+        assert found[name].reason and found[name].transcript
+
+
+def test_gates_that_cannot_run_say_why(tmp_path: Path) -> None:
+    settings = ("--step-ms", "1", "--ttft-ms", "1", "--tokens", "16", "--max-model-len", "6000")
+    with known_server(tmp_path, *settings, "--absent", "/metrics") as known:
+        found = gates_of(known.url)
+    assert found["cancel"].outcome == "not_run"
+    assert "/metrics" in found["cancel"].reason
+    with known_server(tmp_path, *settings) as known:
+        found = gates_of(known.url)
+    assert found["prefix-cache"].outcome == "not_run"
+    assert "off" in found["prefix-cache"].reason
+
+
+def test_fields_that_a_server_refuses_are_left_out(tmp_path: Path) -> None:
+    """A server without chat_template_kwargs is asked without it, one without tools fails there."""
+    refused = "chat_template_kwargs,response_format,tools"
+    with known_server(tmp_path, *FAST, "--reject-fields", refused) as known:
+        found = gates_of(known.url)
+    assert found["arithmetic"].outcome == "passed"
+    assert found["json-mode"].outcome == "not_run"
+    assert found["tool-call"].outcome == "failed"
+    assert "refused" in found["tool-call"].reason
+    assert found["prefix-cache"].outcome == "passed"
