@@ -1,0 +1,145 @@
+"""One signature: a pattern in logs or measurements that names a cause after the start.
+
+Log patterns are searched in the joined lines of a log. So that a log of any size is read in time
+that grows with its length only, a pattern may not repeat a group or a dot without bound; it says
+``.{0,80}`` instead. Named groups of the patterns fill the texts (``{needed}``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from qwendeploy.documents.base import Model
+from qwendeploy.errors import DataError
+from qwendeploy.planning.rulefiles import cached_files, validation_error, yaml_files
+from qwendeploy.resources import data_dir
+
+METRICS = {
+    "concurrency": "requests that the client keeps in flight",
+    "running": "requests running at once",
+    "waiting": "requests waiting for a seat or blocks",
+    "seats": "max_num_seqs of the server",
+    "kv_usage": "share of the pool's blocks in use, 0 to 1",
+    "preemptions": "requests preempted over the window",
+    "spec_tokens": "draft tokens a step as configured; 0 without drafting",
+    "drafts": "drafting steps over the window",
+    "acceptance_rate": "accepted over drafted tokens, 0 to 1",
+    "generation_tokens": "tokens generated over the window",
+    "tokens_per_s": "tokens generated a second",
+    "prefix_hit_rate": "share of prompt tokens found in the prefix cache, 0 to 1",
+    "p99_gap_ms": "99th percentile of the time between stream chunks, ms",
+    "ttft_ms": "median time to the first token, ms",
+    "length_share": "share of answers cut at their token limit, 0 to 1",
+    "empty_share": "share of answers without content, 0 to 1",
+    "gpu_utilization": "lowest utilisation of the serving GPUs, percent",
+    "gpu_memory_growth_mib": "growth of GPU memory over the last minute of a start, MiB",
+    "healthy": "1 once the server answers /health, else 0",
+}
+"""The closed list of measurements that a condition may read."""
+
+_UNBOUNDED = re.compile(r"(?<!\\)(?:\)|\.)(?:[*+]|\{\d+,\})")
+_OPERATORS = ("gt", "ge", "lt", "le", "eq", "ne")
+_TEXT_GROUP = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
+
+
+class SignatureExample(Model):
+    """Lines and measurements that the signature recognises, or does not."""
+
+    lines: tuple[str, ...] = ()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    matches: bool
+
+
+class Signature(Model):
+    """Symptom, cause and fix of one runtime fault."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
+    title: str
+    stage: Literal["start", "load", "any"]
+    severity: Literal["fatal", "degraded", "info"]
+    any_of: tuple[str, ...] = ()
+    """Log patterns; one of them must be found."""
+    all_of: tuple[str, ...] = ()
+    """Log patterns that must all be found as well."""
+    extract: tuple[str, ...] = ()
+    """Log patterns that only supply values for the texts."""
+    metrics: dict[str, dict[str, float | str]] = Field(default_factory=dict)
+    """Measurements; all conditions must hold, an unknown measurement holds none."""
+    cause: str
+    fix: str
+    sources: tuple[str, ...] = Field(min_length=1)
+    certainty: Literal["observed", "documented", "computed"]
+    beats: tuple[str, ...] = ()
+    """Signatures that say less about the same fault and are left out beside this one."""
+    rules: tuple[str, ...] = ()
+    """Rules that foresee the fault before the start."""
+    examples: tuple[SignatureExample, ...]
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        patterns = (*self.any_of, *self.all_of, *self.extract)
+        if not (self.any_of or self.metrics):
+            raise ValueError("needs log patterns (any_of) or metrics")
+        groups: set[str] = set(METRICS)
+        for pattern in patterns:
+            if _UNBOUNDED.search(pattern):
+                raise ValueError(f"{pattern!r} repeats a group or a dot without bound")
+            try:
+                groups |= set(re.compile(pattern).groupindex)
+            except re.error as problem:
+                raise ValueError(f"{pattern!r} is no pattern: {problem}") from None
+        for name, condition in self.metrics.items():
+            if name not in METRICS:
+                raise ValueError(f"unknown measurement {name}")
+            for operator, operand in condition.items():
+                if operator not in _OPERATORS:
+                    raise ValueError(f"unknown operator {operator}")
+                if isinstance(operand, str) and operand.strip("{}") not in METRICS:
+                    raise ValueError(f"unknown measurement {operand}")
+        for name in _TEXT_GROUP.findall(self.cause + self.fix):
+            if name not in groups:
+                raise ValueError(f"{{{name}}} is neither a group of a pattern nor a measurement")
+        if {example.matches for example in self.examples} != {True, False}:
+            raise ValueError("needs an example that matches and one that does not")
+        return self
+
+
+def load_signatures(directory: Path | None = None) -> tuple[Signature, ...]:
+    """Return every signature of ``rules/signatures/``, validated, in order of id.
+
+    Raises:
+        DataError: as for rules; names file and key.
+    """
+    return _load(directory or data_dir("rules") / "signatures")
+
+
+@cache
+def _load(directory: Path) -> tuple[Signature, ...]:
+    found = []
+    contents: dict[str, Any] = cached_files(yaml_files(directory), directory)
+    for name, content in contents.items():
+        path = directory / name
+        try:
+            signature = Signature.model_validate(content)
+        except ValidationError as problem:
+            raise validation_error(path, problem) from None
+        if f"{signature.id}.yaml" != name:
+            raise DataError(
+                f"id {signature.id!r} differs from the file name", file=str(path), key="id"
+            )
+        found.append(signature)
+    known = {signature.id for signature in found}
+    for signature in found:
+        for other in signature.beats:
+            if other not in known:
+                raise DataError(
+                    f"names signature {other!r}, which does not exist",
+                    file=str(directory / f"{signature.id}.yaml"),
+                    key="beats",
+                )
+    return tuple(sorted(found, key=lambda signature: signature.id))
