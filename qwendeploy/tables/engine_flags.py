@@ -193,6 +193,9 @@ def flag_status(
     release, checked = read_release(engine_version)
     rows = _index().get((kind, name), ())
     here = [row for row in rows if _has(row, release)]
+    if not here and kind == "flag":
+        here = _abbreviated(name, release)
+        name = _spelling(here[0], name) if here else name
     if here:
         negative = name in (here[0].negatives or "").split()
         return FlagStatus(flag, Status.KNOWN, checked, here[0], negative, since=here[0].since)
@@ -209,6 +212,23 @@ def flag_status(
         return FlagStatus(flag, Status.REMOVED, checked, nearest=nearest, until=last)
     return FlagStatus(flag, Status.UNKNOWN, checked, nearest=nearest)
 
+
+def _abbreviated(name: str, release: Version) -> list[FlagRow]:
+    """Return the one flag that ``name`` begins; the parser takes unambiguous beginnings."""
+    if not name.startswith("--") or len(name) < _SHORTEST_BEGINNING:
+        return []
+    full = {spelling for spelling in _spellings_at(release, "flag") if spelling.startswith(name)}
+    if len(full) != 1:
+        return []
+    return [row for row in _index()["flag", full.pop()] if _has(row, release)]
+
+
+def _spelling(row: FlagRow, beginning: str) -> str:
+    return next(spelling for spelling in row.spellings if spelling.startswith(beginning))
+
+
+_SHORTEST_BEGINNING = 5
+"""Shorter beginnings are rather slips of the pen than abbreviations."""
 
 GONE: Mapping[str, tuple[str, str | None]] = {
     "--disable-log-requests": ("a release before 0.19", "--no-enable-log-requests"),
