@@ -9,13 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qwendeploy.auditing.request import AuditRequest
+from qwendeploy.auditing.text import LARGEST_BYTES as LARGEST_LAUNCH
 from qwendeploy.planning.request import Pins, Request
 
-__all__ = ["Pins", "Request"]
+__all__ = ["LARGEST_LAUNCH", "AuditRequest", "Pins", "Request"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from qwendeploy.auditing.document import AuditDocument
+    from qwendeploy.auditing.run import CorrectedCommand
+    from qwendeploy.auditing.score import AuditScore
     from qwendeploy.documents import Machine, Plan, RunDocument, VerifyReport, Workload
     from qwendeploy.rendering.writer import Written
     from qwendeploy.tables.checks import CheckReport
@@ -23,6 +28,19 @@ if TYPE_CHECKING:
     from qwendeploy.tables.own import ImportRecord
     from qwendeploy.tables.view import TableSummary, TableView
     from qwendeploy.verification.comparing import Comparison
+
+
+def __getattr__(name: str) -> Any:
+    """Return the names of ``__all__`` that only ``audit`` needs, loaded on first use."""
+    if name == "AuditRequest":
+        from qwendeploy.auditing.run import AuditRequest
+
+        return AuditRequest
+    if name == "LARGEST_LAUNCH":
+        from qwendeploy.auditing.text import LARGEST_BYTES
+
+        return LARGEST_BYTES
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def generate(
@@ -363,3 +381,81 @@ def data_forget(import_id: str) -> int:
     from qwendeploy.tables import own
 
     return own.forget(import_id)
+
+
+def audit(request: AuditRequest) -> AuditDocument:
+    """Return what a foreign launch will do: findings, memory, rates, difference to our plan.
+
+    Raises:
+        UserError: the source or the machine's description cannot be read.
+        EnvironmentProblem: Docker does not answer or knows no such container.
+    """
+    from qwendeploy.auditing import run
+
+    return run.audit(request)
+
+
+def audit_fix(request: AuditRequest) -> CorrectedCommand:
+    """Return the launch with every finding corrected that has one plain correction.
+
+    Raises as ``audit``.
+    """
+    from qwendeploy.auditing import run
+
+    return run.audit_fix(request)
+
+
+def audit_score(folder: Path) -> AuditScore:
+    """Return recall and false alarms of ``audit`` over a folder of cases with known outcome.
+
+    Raises:
+        UserError: the folder holds no case, or a case cannot be read.
+    """
+    from qwendeploy.auditing import score
+
+    return score.score_folder(folder)
+
+
+def doctor(
+    plan_file: Path | None = None,
+    *,
+    image: str | None = None,
+    port: int | None = None,
+    devices: str | None = None,
+    sources: Sequence[str | Path] = (),
+    bundle: Path | None = None,
+    force: bool = False,
+) -> DoctorReport:
+    """Return what will bite on this computer, or on the box whose output ``sources`` hold.
+
+    Raises:
+        UserError: the plan or the sources cannot be read, or the bundle exists and not ``force``.
+    """
+    from qwendeploy.hardware.bundle import bundle_bytes
+    from qwendeploy.hardware.doctor import doctor_files, doctor_here
+    from qwendeploy.hardware.files import write_new
+    from qwendeploy.planning.needs import needs_of
+    from qwendeploy.tables.gpus import gpus
+
+    needs = needs_of(plan_file, image=image, port=port, devices=devices)
+    if sources:
+        report = doctor_files(sources, needs, catalogue=gpus())
+    else:
+        report = doctor_here(needs, catalogue=gpus())
+    if bundle is not None:
+        write_new(bundle, bundle_bytes(report, live=not sources), force=force)
+    return report
+
+
+def describe_doctor(report: DoctorReport) -> str:
+    """Return the findings as text."""
+    from qwendeploy.hardware.doctor import describe_report
+
+    return describe_report(report)
+
+
+def refuse_errors(report: DoctorReport) -> None:
+    """Raise ``EnvironmentProblem`` if a finding keeps a server from starting."""
+    from qwendeploy.hardware.doctor import refuse_errors as refuse
+
+    refuse(report)

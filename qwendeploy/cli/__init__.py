@@ -73,6 +73,8 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line and leave with an exit code of ``ExitCode``."""
+    # The matrices of the models have some hundred rows: threads cost more than they bring.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
         sys.stdout.flush()

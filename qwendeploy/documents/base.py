@@ -13,7 +13,9 @@ SCHEMA_VERSION = "1.0"
 class Model(BaseModel):
     """Base of every document part: unknown keys are errors, instances do not change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
+    )
 
 
 class Tool(Model):
@@ -35,5 +37,9 @@ class Document(Model):
     """Settings as resolved, secrets removed."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        allow_inf_nan=False,
+        defer_build=True,
     )

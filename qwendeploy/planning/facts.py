@@ -77,6 +77,24 @@ def option_facts(option: Option) -> Facts:
     return facts
 
 
+SHARED = (
+    "option.engine",
+    "option.fork",
+    "option.image",
+    "option.engine_version",
+    "option.checkpoint",
+    "option.model",
+    "option.quant",
+    "option.spec_method",
+)
+
+
+def shared_facts(option: Option) -> Facts:
+    """Return the part of ``option.*`` that options of one image, checkpoint and draft share."""
+    facts = option_facts(option)
+    return {name: facts[name] for name in SHARED if name in facts}
+
+
 def resolved_facts(option: Option) -> Facts:
     """Return ``resolved.*`` for the scheduler limits that are known so far."""
     found: Facts = {}

@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from qwendeploy.documents import OperatingPoint, Option, Setting
+from qwendeploy.documents import OperatingPoint, Option
+from qwendeploy.planning.settings import Chosen
 
 DIGITS = 12
 
 
 def plan_id(
-    option: Option, flags: Iterable[Setting], env: Iterable[Setting], point: OperatingPoint
+    option: Option, flags: Iterable[Chosen], env: Iterable[Chosen], point: OperatingPoint
 ) -> str:
     """Return the first 12 hex digits of the SHA-256 over what the plan runs and promises."""
     content = {

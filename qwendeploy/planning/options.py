@@ -56,23 +56,24 @@ def _options_of(
     workload: Workload,
     pins: Pins,
 ) -> Iterator[Option]:
-    for (method, tokens), (tp, replicas), kv_dtype, prefix_cache in product(
-        drafts, layouts(box.count, workload.concurrency, pins), _kv_dtypes(pins), _caching(workload)
+    for (method, tokens), (tp, replicas), kv_dtype in product(
+        drafts, layouts(box.count, workload.concurrency, pins), _kv_dtypes(pins)
     ):
-        yield Option(
-            engine="vllm",
-            image=image.name,
-            engine_version=image.engine_version,
-            fork=image.fork is not None,
-            checkpoint=checkpoint.name,
-            quant=checkpoint.quant,
-            kv_cache_dtype=kv_dtype,
-            spec_method=method,
-            spec_tokens=tokens,
-            tp=tp,
-            replicas=replicas,
-            prefix_cache=prefix_cache,
-        )
+        for prefix_cache in _caching(workload, method):
+            yield Option(
+                engine="vllm",
+                image=image.name,
+                engine_version=image.engine_version,
+                fork=image.fork is not None,
+                checkpoint=checkpoint.name,
+                quant=checkpoint.quant,
+                kv_cache_dtype=kv_dtype,
+                spec_method=method,
+                spec_tokens=tokens,
+                tp=tp,
+                replicas=replicas,
+                prefix_cache=prefix_cache,
+            )
 
 
 def _checkpoints(image: ImageRow, pins: Pins, knowledge: Knowledge) -> list[CheckpointRow]:
@@ -124,5 +125,12 @@ def _kv_dtypes(pins: Pins) -> tuple[KvDtype, ...]:
     return ("bf16", "fp8")
 
 
-def _caching(workload: Workload) -> tuple[bool, ...]:
-    return {"on": (True,), "off": (False,), "auto": (False, True)}[workload.prefix_cache]
+def _caching(workload: Workload, method: SpecMethod) -> tuple[bool, ...]:
+    """Return whether to cache prefixes: as stated; else both with MTP, where a rule decides.
+
+    Without MTP nothing speaks against caching, and without it nothing is shared, so the option
+    that is left out could only lose.
+    """
+    if workload.prefix_cache != "auto":
+        return (workload.prefix_cache == "on",)
+    return (True, False) if method == "mtp" else (True,)

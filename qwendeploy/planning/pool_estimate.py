@@ -249,13 +249,23 @@ def _alike(question: PoolQuestion, known: Iterable[BudgetRow]) -> list[BudgetRow
     nor does prefix caching or the KV type, which only cut the pool differently. Seats and graphs
     may differ: the fit says what they change.
     """
-    alike = [row for row in known if row.use != "outside" and _key(row) == _key(question)]
+    alike = _by_key(tuple(known)).get(_key(question), [])
     same = [
         row
         for row in alike
         if abs(row.gpu_memory_utilization - question.gpu_memory_utilization) < SAME_UTILIZATION
     ]
     return same or alike
+
+
+@cache
+def _by_key(known: tuple[BudgetRow, ...]) -> dict[tuple[object, ...], list[BudgetRow]]:
+    """Return the usable starts by what makes them of one kind."""
+    found: dict[tuple[object, ...], list[BudgetRow]] = {}
+    for row in known:
+        if row.use != "outside":
+            found.setdefault(_key(row), []).append(row)
+    return found
 
 
 def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:

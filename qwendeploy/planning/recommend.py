@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from qwendeploy import __version__
@@ -14,6 +15,7 @@ from qwendeploy.documents import (
     Option,
     Plan,
     Quality,
+    Setting,
     Tool,
     TraceEntry,
     Workload,
@@ -31,7 +33,7 @@ from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.request import Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.settings import SERVED_NAME
+from qwendeploy.planning.settings import SERVED_NAME, Chosen
 from qwendeploy.planning.survey import TYPICAL_SHARE, Survey, survey
 
 RUNNER_UPS = 4
@@ -129,8 +131,8 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         workload=workload,
         operating_point=point,
         option=option,
-        flags=candidate.flags,
-        env=candidate.env,
+        flags=_settings(candidate.flags),
+        env=_settings(candidate.env),
         predictions=predictions,
         cells=tuple(cell(candidate, other, rates) for other in beside if other != load),
         gpu_indices=scene.box.indices[: option.gpus_used],
@@ -148,6 +150,13 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         alternatives=alternatives(result, best, rates),
         trace=(*_ranked_trace(result), *result.trace),
         warnings=story.warnings,
+    )
+
+
+def _settings(chosen: Iterable[Chosen]) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(name=item.name, value=item.value, rule=item.rule, reason=item.reason)
+        for item in chosen
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qwendeploy.documents import Option, Setting
+from qwendeploy.documents import Option
 from qwendeploy.errors import UserError
 from qwendeploy.models import memory as kv
 from qwendeploy.models.estimate import Estimate
@@ -22,7 +22,7 @@ from qwendeploy.planning.fields import Pass
 from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.planning.rulebook import Fired, conflicts, setting_facts
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.settings import base_flags, merge_settings
+from qwendeploy.planning.settings import Chosen, base_flags, merge_settings
 from qwendeploy.units import GIB
 
 ROUNDS = 3
@@ -98,8 +98,8 @@ class Candidate:
 
     option: Option
     memory: Memory
-    flags: tuple[Setting, ...]
-    env: tuple[Setting, ...]
+    flags: tuple[Chosen, ...]
+    env: tuple[Chosen, ...]
     fired: tuple[Fired, ...]
 
 
@@ -116,7 +116,7 @@ class _Draft:
 
 def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     """Return the option ready to run, or the first reason why it cannot."""
-    facts = {**scene.facts, **option_facts(option)}
+    facts: Facts = {**scene.facts, **option_facts(option)}
     admitted = scene.rules.fire(Pass.ADMIT, facts)
     refusal = _refusal(admitted) or _not_preferred(admitted, option, scene)
     if refusal is not None:
@@ -305,14 +305,16 @@ def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candida
         **memory_facts(memory, option, scene),
         **scene.exposure,
     }
-    draft.add(scene.rules.fire(Pass.CHECK, current))
+    checked = scene.rules.fire(Pass.CHECK, current)
+    draft.add(checked)
     refusal = _refusal(draft.fired.values())
     if refusal is not None:
         return refusal
     clash = conflicts(draft.fired.values())
     if clash:
         return Rejection(f"{clash[0].first}, {clash[0].second}", f"rules disagree: {clash[0]}")
-    flags, env = merge_settings(base, draft.fired.values())
+    if any(effect.kind in ("flag", "env") for result in checked for effect in result.effects):
+        flags, env = merge_settings(base, draft.fired.values())
     return Candidate(option, memory, flags, env, tuple(draft.fired.values()))
 
 

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -114,7 +114,8 @@ class _Compiled:
     """A rule with its conditions as tests; the rule speaks only where all hold."""
 
     rule: Rule
-    tests: tuple[tuple[str, Callable[[FactValue, Mapping[str, FactValue]], bool]], ...]
+    tests: tuple[tuple[str, Callable[[FactValue, Mapping[str, FactValue]], bool], bool], ...]
+    """Field, test, and whether the test compares with another field."""
     checked_to: Version | None
 
 
@@ -160,7 +161,7 @@ def _test(
         return member
     compare = _COMPARE[operator]
     fixed = None
-    if not (isinstance(operand, str) and operand.startswith("{")):
+    if not _refers(operand):
         fixed = _comparable(kind, operand)
 
     def order(fact: FactValue, facts: Mapping[str, FactValue]) -> bool:
@@ -174,9 +175,13 @@ def _test(
     return order
 
 
+def _refers(operand: Any) -> bool:
+    return isinstance(operand, str) and operand.startswith("{")
+
+
 def _compile(rule: Rule) -> _Compiled:
     tests = tuple(
-        (name, _test(name, operator, operand))
+        (name, _test(name, operator, operand), _refers(operand))
         for name, condition in rule.when.items()
         for operator, operand in conditions_of(condition)
     )
@@ -215,6 +220,24 @@ class RuleBook:
                 return rule
         near = difflib.get_close_matches(rule_id, [rule.id for rule in self.rules], n=1)
         raise UserError(f"no rule {rule_id!r}", hint=f"did you mean {near[0]}?" if near else None)
+
+    def narrowed(self, facts: Mapping[str, FactValue]) -> RuleBook:
+        """Return the book for situations in which these facts hold, with what they decide settled.
+
+        Rules that one of the facts rules out are dropped, and tests that they already pass are not
+        asked again. ``fire`` answers as the whole book would for every mapping that contains
+        ``facts``.
+        """
+        book = object.__new__(RuleBook)
+        kept = {
+            pass_: tuple(
+                narrower for compiled in group if (narrower := _narrow(compiled, facts)) is not None
+            )
+            for pass_, group in self._by_pass.items()
+        }
+        object.__setattr__(book, "rules", self.rules)
+        object.__setattr__(book, "_by_pass", kept)
+        return book
 
     def fire(
         self,
@@ -292,6 +315,29 @@ def rule_fires(rule: Rule, facts: Mapping[str, FactValue]) -> bool:
     return _fire(_compile(rule), facts, rule.pass_ is Pass.CHECK) is not None
 
 
+def _narrow(compiled: _Compiled, facts: Mapping[str, FactValue]) -> _Compiled | None:
+    """Return the rule without the tests that these facts settle, ``None`` if one fails."""
+    applies = compiled.rule.applies
+    engine = facts.get("option.engine")
+    if applies.engine is not None and engine is not None and engine != applies.engine:
+        return None
+    fork = facts.get("option.fork")
+    if applies.fork is not None and fork is not None and fork is not applies.fork:
+        return None
+    version = facts.get("option.engine_version")
+    if applies.versions and fork is False and version is not None:
+        if not _version_in(str(version), applies.versions):
+            return None
+    left = []
+    for name, test, refers in compiled.tests:
+        fact = facts.get(name)
+        if fact is None or refers:
+            left.append((name, test, refers))
+        elif not test(fact, facts):
+            return None
+    return replace(compiled, tests=tuple(left)) if len(left) < len(compiled.tests) else compiled
+
+
 def _holds(compiled: _Compiled, facts: Mapping[str, FactValue], complete: bool) -> bool:
     applies = compiled.rule.applies
     if applies.engine is not None and facts.get("option.engine") != applies.engine:
@@ -299,7 +345,7 @@ def _holds(compiled: _Compiled, facts: Mapping[str, FactValue], complete: bool) 
     fork = facts.get("option.fork")
     if applies.fork is not None and fork is not applies.fork:
         return False
-    for name, test in compiled.tests:
+    for name, test, _ in compiled.tests:
         fact = lookup(facts, name)
         if fact is None:
             if not complete or not is_family(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from qwendeploy.documents import Workload
@@ -46,6 +46,10 @@ class Scene:
             "exposure.api_key": not local,
             "exposure.network": "loopback" if local else "all" if everywhere else "host",
         }
+
+    def for_options(self, facts: Facts) -> Scene:
+        """Return the scene with the rules narrowed to options that share these facts."""
+        return replace(self, rules=self.rules.narrowed(facts))
 
     def states(self, name: str) -> bool:
         """Say whether the user stated this part of the option."""

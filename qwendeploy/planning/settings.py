@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from qwendeploy.documents import Option, Setting
+from qwendeploy.documents import Option
 from qwendeploy.planning.rulebook import Fired
 from qwendeploy.planning.scene import Scene
 
@@ -14,7 +15,17 @@ OPTION = "option"
 """Stands where a rule's id would: the flag spells out the chosen option."""
 
 
-def base_flags(option: Option, scene: Scene) -> list[Setting]:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A flag or variable while options are compared; becomes a ``Setting`` of the plan."""
+
+    name: str
+    value: str | None
+    rule: str
+    reason: str
+
+
+def base_flags(option: Option, scene: Scene) -> list[Chosen]:
     """Return the flags that spell out an option, in the order they are emitted."""
     flags = [
         _flag("--served-model-name", SERVED_NAME, "the name that clients ask for"),
@@ -48,8 +59,9 @@ def base_flags(option: Option, scene: Scene) -> list[Setting]:
         )
     caching = "--enable-prefix-caching" if option.prefix_cache else "--no-enable-prefix-caching"
     flags.append(
-        Setting(
+        Chosen(
             name=caching,
+            value=None,
             rule=OPTION,
             reason="always stated: the engine's default changed between versions",
         )
@@ -57,9 +69,9 @@ def base_flags(option: Option, scene: Scene) -> list[Setting]:
     return flags
 
 
-def _flag(name: str, value: object, reason: str) -> Setting:
+def _flag(name: str, value: object, reason: str) -> Chosen:
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    return Setting(name=name, value=text, rule=OPTION, reason=reason)
+    return Chosen(name, text, OPTION, reason)
 
 
 def _draft_config(option: Option, scene: Scene) -> str:
@@ -72,23 +84,21 @@ def _draft_config(option: Option, scene: Scene) -> str:
 
 
 def merge_settings(
-    base: Iterable[Setting], fired: Iterable[Fired]
-) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
+    base: Iterable[Chosen], fired: Iterable[Fired]
+) -> tuple[tuple[Chosen, ...], tuple[Chosen, ...]]:
     """Return flags and environment: the option's own, then what the fired rules set.
 
     A rule that sets the flag of the option itself replaces its value and becomes its reason;
     dotted keys (``--speculative-config.attention_backend``) go into the JSON value.
     """
     flags = {setting.name: setting for setting in base}
-    env: dict[str, Setting] = {}
+    env: dict[str, Chosen] = {}
     for result in fired:
         for effect in result.effects:
             if effect.kind not in ("flag", "env") or effect.name is None:
                 continue
             value = None if effect.value is None else _text(effect.value)
-            setting = Setting(
-                name=effect.name, value=value, rule=result.rule.id, reason=result.reason
-            )
+            setting = Chosen(effect.name, value, result.rule.id, result.reason)
             if effect.kind == "env":
                 env[effect.name] = setting
             elif effect.name.startswith("--") and "." in effect.name:
@@ -104,7 +114,7 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _set_key(flags: dict[str, Setting], name: str, setting: Setting) -> None:
+def _set_key(flags: dict[str, Chosen], name: str, setting: Chosen) -> None:
     stem, _, key = name.partition(".")
     holder = flags.get(stem)
     if holder is None or not (holder.value or "").startswith("{"):
@@ -112,9 +122,8 @@ def _set_key(flags: dict[str, Setting], name: str, setting: Setting) -> None:
         return
     config = json.loads(holder.value or "{}")
     config[key] = setting.value
-    flags[stem] = holder.model_copy(
-        update={
-            "value": json.dumps(config, separators=(",", ":")),
-            "reason": f"{holder.reason}; {key} by {setting.rule}: {setting.reason}",
-        }
+    flags[stem] = replace(
+        holder,
+        value=json.dumps(config, separators=(",", ":")),
+        reason=f"{holder.reason}; {key} by {setting.rule}: {setting.reason}",
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
+from qwendeploy.planning.facts import shared_facts
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.predictions import Load, fitting, predict_all, running
@@ -68,6 +69,8 @@ def rejected(option: Option, rejection: Rejection) -> TraceEntry:
 def _resolved(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> list[Candidate]:
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
+    whole = scene.for_options(scene.facts)
+    narrowed: dict[tuple[object, ...], Scene] = {}
     for option in enumerate_options(scene.box, scene.workload, scene.pins, scene.knowledge):
         weights = (option.checkpoint, option.quant, option.kv_cache_dtype)
         if weights in too_coarse:
@@ -77,7 +80,10 @@ def _resolved(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> list[C
             too_coarse.add(weights)
             trace.append(_coarse(weights, own, quality))
             continue
-        result = resolve(option, scene)
+        kind = (option.image, option.checkpoint, option.quant, option.spec_method)
+        if kind not in narrowed:
+            narrowed[kind] = whole.for_options(shared_facts(option))
+        result = resolve(option, narrowed[kind])
         if isinstance(result, Rejection):
             trace.append(rejected(option, result))
         else:
