@@ -81,7 +81,9 @@ class _Service:
             devices=devices,
             restart=self._word(fields.get("restart")),
         )
-        return Launch(place, "docker", engine, arguments, env, container, name, tuple(self.unread))
+        return Launch(
+            place, "docker", engine, arguments, env, container, name, unread=tuple(self.unread)
+        )
 
     def _with_extended(self, node: Node | None, depth: int) -> dict[str, Node]:
         fields = self.tree.mapping(node)

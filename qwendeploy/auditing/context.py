@@ -2,7 +2,9 @@
 
 ``machine.yaml`` may be a machine document, or a description of a few lines: ``gpu``, ``count``,
 ``vram_mib``, ``driver``, ``interconnect``, ``os``, ``arch``, ``cards``, ``unified_memory_gib``,
-``vllm_version``, ``workload``, ``notes``, ``network``, ``files_present``, ``container_runtime``.
+``vllm_version``, ``p2p``, ``display``, ``max_context``, ``content``, ``tools``, ``vision``,
+``files_present``, ``container_runtime``, ``hf_cache``, ``network``; free text under ``workload``
+and ``notes`` is searched for the same facts where the keys do not say them.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
         count=len(gpus),
         driver=_driver(content.get("driver")),
         interconnect=cast(Any, interconnect if len(gpus) > 1 or unified else "none"),
-        p2p=_p2p(said, interconnect),
+        p2p=_stated_p2p(content, said, interconnect),
         unified_memory=unified is not None or interconnect == "unified",
         host_memory_mib=round(float(unified) * 1024) if unified else None,
         os=cast(Any, system if system in _SYSTEMS else "unknown"),
@@ -145,6 +147,16 @@ def _vendor(name: str, known: str | None) -> str:
     return "intel" if re.search(r"\b(Intel|Arc)\b", name) else "nvidia"
 
 
+def _stated_p2p(
+    content: dict[str, Any], said: str, interconnect: str
+) -> Literal["yes", "no", "unknown"]:
+    stated = content.get("p2p")
+    if stated is None:
+        return _p2p(said, interconnect)
+    text = {True: "yes", False: "no"}.get(stated, str(stated))
+    return "yes" if text == "yes" else ("no" if text == "no" else "unknown")
+
+
 def _p2p(said: str, interconnect: str) -> Literal["yes", "no", "unknown"]:
     text = said.lower()
     if re.search(r"no p2p|no (?:nvlink|bridge)[^.;]*no p2p|p2p (?:is )?(?:broken|off)|hang", text):
@@ -162,12 +174,20 @@ def _hints(content: dict[str, Any], said: str) -> Hints:
     runtime = str(content.get("container_runtime") or "")
     cache = content.get("hf_cache")
     network = content.get("network")
+    stated = content.get("content")
+    tools, vision = content.get("tools"), content.get("vision")
+    present = content.get("files_present")
+    if isinstance(present, list):
+        present = " ".join([*map(str, present), "only"])
     return Hints(
-        max_context=round(max(lengths) * 1024) if lengths else None,
-        content="agent" if agent else ("code" if re.search(r"\bcod(?:e|ing)\b", text) else None),
-        tools=True if agent or "tool" in text else None,
-        vision=True if re.search(r"\b(image|vision|screenshot)s?\b", text) else None,
-        files_present=str(content["files_present"]) if content.get("files_present") else None,
+        max_context=content.get("max_context") or (round(max(lengths) * 1024) if lengths else None),
+        content=cast(Any, stated)
+        or ("agent" if agent else ("code" if re.search(r"\bcod(?:e|ing)\b", text) else None)),
+        tools=tools if isinstance(tools, bool) else (True if agent or "tool" in text else None),
+        vision=vision
+        if isinstance(vision, bool)
+        else (True if re.search(r"\b(image|vision|screenshot)s?\b", text) else None),
+        files_present=str(present) if present else None,
         runtime_passes_gpus=("nvidia" in runtime and "runc" not in runtime) if runtime else None,
         cache_on_host=None if cache is None else "already" in str(cache).lower(),
         open_network=None if network is None else True,

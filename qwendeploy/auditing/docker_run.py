@@ -147,9 +147,22 @@ def read_container_run(
         restart=options.single.get("--restart"),
     )
     name = options.single.get("--name")
+    before = words[: len(words) - len(arguments)] if _ends_with(words, arguments) else ()
     return Launch(
-        place, runtime, engine, arguments, env, container, name.text if name else "", tuple(unread)
+        place,
+        runtime,
+        engine,
+        arguments,
+        env,
+        container,
+        name.text if name else "",
+        before=before,
+        unread=tuple(unread),
     )
+
+
+def _ends_with(words: tuple[Word, ...], arguments: tuple[Word, ...]) -> bool:
+    return not arguments or words[-len(arguments) :] == arguments
 
 
 def _options(words: tuple[Word, ...]) -> tuple[_Options, Word | None, tuple[Word, ...]]:

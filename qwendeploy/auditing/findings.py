@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -125,6 +126,26 @@ def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
     if understood.engine_version is None:
         return "warning" if status.status is Status.UNKNOWN else "info"
     return "error" if status.checked or status.status is Status.UNKNOWN else "warning"
+
+
+def size_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield sizes that mean less than they seem: vLLM reads a small letter as a power of ten."""
+    for setting in understood.arguments.settings:
+        row = setting.status.row
+        value = (setting.value or "").strip()
+        if row is None or not row.type.startswith("size") or not re.fullmatch(r"\d+[km]", value):
+            continue
+        if understood.launch.engine == "vllm":
+            number = int(value[:-1]) * (1000 if value[-1] == "k" else 10**6)
+            binary = int(value[:-1]) * (1024 if value[-1] == "k" else 2**20)
+            yield Finding(
+                "decimal-suffix",
+                "info",
+                f"{setting.spelt} {value}",
+                setting.place,
+                f"vLLM reads {value} as {number:,}; with a capital letter it is {binary:,}",
+                f"{setting.spelt} {binary}",
+            )
 
 
 def spec_findings(understood: Understood) -> Iterator[Finding]:

@@ -92,7 +92,7 @@ def _launch(tree: Tree, pod: Node, node: Node, published: bool) -> Launch:
         {**env, **inner},
         container,
         name.text if name else "",
-        tuple(_unread(tree, node)),
+        unread=tuple(_unread(tree, node)),
     )
 
 

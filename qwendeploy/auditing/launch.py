@@ -67,6 +67,8 @@ class Launch:
     env: Mapping[str, Word] = field(default_factory=dict)
     container: Container | None = None
     name: str = ""
+    before: tuple[Word, ...] = ()
+    """The words in front of the arguments, of launches that are shell commands."""
     unread: tuple[str, ...] = ()
     """Files the launch names that were not read, and other parts that stay unknown."""
 

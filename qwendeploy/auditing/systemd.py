@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qwendeploy.auditing.docker_run import (
     EnvFiles,
@@ -111,18 +111,7 @@ def read_unit(text: str, file: str, env_files: EnvFiles = no_env_files) -> list[
         words = tuple(_expanded(line, env))
         launch = _launch(words, env, env_files)
         if launch is not None:
-            launches.append(
-                Launch(
-                    launch.place,
-                    launch.runtime,
-                    launch.engine,
-                    launch.arguments,
-                    launch.env,
-                    launch.container,
-                    launch.name,
-                    (*unread, *launch.unread),
-                )
-            )
+            launches.append(replace(launch, unread=(*unread, *launch.unread)))
     return launches
 
 
@@ -231,7 +220,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             {**env, **inner},
             container,
             name.text if name else "",
-            unread,
+            unread=unread,
         )
     ]
 

@@ -1,0 +1,216 @@
+"""Figures of a foreign launch: its pool by the memory model, its rates by the speed models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qwendeploy.auditing.findings import Finding
+from qwendeploy.auditing.memory import PoolView
+from qwendeploy.auditing.understand import Understood
+from qwendeploy.documents import Machine, Option, Predictions, Workload
+from qwendeploy.errors import QwendeployError
+from qwendeploy.figures import Figure, exact
+from qwendeploy.planning.request import Pins, Request
+
+DEFAULT_CONCURRENCY = 8
+"""Requests in flight where neither the launch nor the caller says; printed as assumed."""
+SHORTEST_CONTEXT = 1024
+
+_RATES = (
+    "aggregate_decode_tps",
+    "per_user_decode_tps",
+    "tpot_ms",
+    "ttft_warm_ms",
+    "ttft_cold_ms",
+    "output_tps_end_to_end",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a launch is predicted."""
+
+    concurrency: int
+    context: int
+    assumed: bool
+
+
+def point_of(
+    understood: Understood, view: PoolView | None, concurrency: int | None, context: int | None
+) -> Point:
+    """Return the operating point: as asked, else what the launch's seats and use suggest."""
+    assumed = concurrency is None or context is None
+    seats = int(understood.number("max_num_seqs") or DEFAULT_CONCURRENCY)
+    if concurrency is None:
+        concurrency = min(seats, DEFAULT_CONCURRENCY)
+    length = view.max_model_len if view is not None else 32768
+    if context is None:
+        hinted = understood.context.hints.max_context
+        context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)
+    return Point(concurrency, min(context, length), assumed)
+
+
+def option_of(understood: Understood) -> Option | None:
+    """Return the launch as an option of the design, ``None`` where it is not one."""
+    checkpoint = understood.checkpoint
+    engine = understood.launch.engine
+    if checkpoint is None or engine not in ("vllm", "llama.cpp"):
+        return None
+    kv = str(understood.value("kv_cache_dtype") or "auto")
+    fp8 = kv.startswith("fp8") or (kv == "auto" and checkpoint.forces_fp8_kv)
+    length = understood.number("max_model_len")
+    capture = understood.number("capture_size")
+    try:
+        return Option.model_validate(
+            {
+                "engine": engine,
+                "image": understood.image,
+                "engine_version": understood.engine_version,
+                "fork": understood.fork,
+                "checkpoint": checkpoint.name,
+                "quant": checkpoint.quant,
+                "kv_cache_dtype": "fp8" if fp8 else "bf16",
+                "spec_method": understood.spec_method,
+                "spec_tokens": understood.spec_tokens or 0,
+                "tp": int(understood.number("tp") or 1),
+                "replicas": int(understood.number("dp") or 1),
+                "prefix_cache": bool(understood.value("prefix_cache")),
+                "gpu_memory_utilization": understood.number("gpu_memory_utilization"),
+                "max_model_len": int(length) if length and length > 0 else None,
+                "max_num_seqs": _whole(understood.number("max_num_seqs")),
+                "max_num_batched_tokens": _whole(understood.number("max_num_batched_tokens")),
+                "capture_size": _whole(capture),
+            }
+        )
+    except ValueError:
+        return None
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None else None
+
+
+def pins_of(option: Option) -> Pins:
+    """Return pins that leave nothing of the option open."""
+    return Pins(
+        engine=option.engine,
+        image=option.image,
+        checkpoint=option.checkpoint,
+        quant=option.quant,
+        kv_cache_dtype=option.kv_cache_dtype,
+        spec_method=option.spec_method,
+        spec_tokens=option.spec_tokens,
+        tp=option.tp,
+        replicas=option.replicas,
+        gpu_memory_utilization=option.gpu_memory_utilization,
+        max_model_len=option.max_model_len,
+        max_num_seqs=option.max_num_seqs,
+        max_num_batched_tokens=option.max_num_batched_tokens,
+        capture_size=option.capture_size,
+    )
+
+
+def workload_of(point: Point, option: Option, *, vision: bool) -> Workload:
+    """Return the workload of a point as planning asks for it."""
+    return Workload(
+        concurrency=point.concurrency,
+        max_context=option.max_model_len or max(point.context, 32768),
+        typical_context=point.context,
+        contexts="separate",
+        vision=vision,
+        prefix_cache="on" if option.prefix_cache else "off",
+    )
+
+
+def predictions_of(
+    understood: Understood,
+    view: PoolView | None,
+    option: Option | None,
+    point: Point,
+    findings: tuple[Finding, ...],
+    *,
+    rates: bool = True,
+) -> Predictions:
+    """Return the figures; one that cannot be given is null with its reason."""
+    reasons: dict[str, str] = {}
+    figures = _memory_figures(view, reasons)
+    figures.update(_rate_figures(understood, option, point, findings, reasons, rates=rates))
+    return Predictions(reasons=reasons, **figures)
+
+
+def _memory_figures(view: PoolView | None, reasons: dict[str, str]) -> dict[str, Figure]:
+    names = ("kv_pool_blocks", "kv_pool_tokens", "blocks_per_request", "max_full_length_requests")
+    if view is None:
+        why = "the memory model needs a known card and vLLM with a model of the 27B's shape"
+        reasons.update({name: why for name in (*names, "max_typical_context_tokens")})
+        return {}
+    pool = view.answer.blocks
+    source = pool.basis
+    needed = view.needed
+    figures = {
+        "kv_pool_blocks": pool.figure("blocks"),
+        "kv_pool_tokens": pool.scaled(view.max_model_len / needed).figure("tokens"),
+        "blocks_per_request": exact(
+            needed, "blocks", kind=view.answer.layout.kind, source=view.answer.layout.basis
+        ),
+        "max_full_length_requests": pool.scaled(1 / needed).figure("requests", source),
+    }
+    seats = view.max_num_seqs
+    if seats:
+        longest = view.longest_for(seats)
+        figures["max_typical_context_tokens"] = exact(
+            longest, "tokens", kind=pool.kind, source=f"at which all {seats} seats run; {source}"
+        )
+        figures["max_running_requests"] = exact(
+            min(seats, view.short_requests), "requests", kind=pool.kind, source=source
+        )
+    return figures
+
+
+def _rate_figures(
+    understood: Understood,
+    option: Option | None,
+    point: Point,
+    findings: tuple[Finding, ...],
+    reasons: dict[str, str],
+    *,
+    rates: bool,
+) -> dict[str, Figure]:
+    machine = understood.context.machine
+    why = None
+    if any(finding.outcome == "fails_at_start" for finding in findings):
+        why = "the server does not start"
+    elif machine is None or option is None or understood.context.vendor != "nvidia":
+        why = "the machine or the option is not one that the speed models know"
+    elif not rates:
+        why = "not asked for"
+    if why is not None or machine is None or option is None:
+        reasons.update({name: why or "" for name in _RATES})
+        return {}
+    told, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
+    if told is None:
+        reasons.update({name: refusal for name in _RATES})
+        return {}
+    found = {name: getattr(told, name) for name in _RATES}
+    reasons.update({name: told.reasons.get(name, "not modelled") for name in _RATES})
+    for name, figure in found.items():
+        if figure is not None:
+            reasons.pop(name)
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _predicted(
+    machine: Machine, option: Option, point: Point, *, vision: bool
+) -> tuple[Predictions | None, str]:
+    from qwendeploy.planning.predict import Grid, predict
+
+    try:
+        document = predict(
+            machine,
+            workload_of(point, option, vision=vision),
+            Request(pins=pins_of(option)),
+            Grid((point.concurrency,), (point.context,)),
+        )
+    except QwendeployError as refusal:
+        return None, f"no rate: {refusal.what}"
+    return document.cells[0].figures, ""

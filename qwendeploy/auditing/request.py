@@ -1,0 +1,24 @@
+"""What to audit: kept apart so that asking costs no import of what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What to audit and for which machine.
+
+    ``source`` is a path, the bytes of a stream, or the name of a container; ``machine`` holds the
+    settings of ``planning.machines.resolve``.
+    """
+
+    source: Path | bytes | str
+    engine_version: str | None = None
+    concurrency: int | None = None
+    typical_context: int | None = None
+    compare: bool = True
+    machine: Mapping[str, Any] = field(default_factory=dict)

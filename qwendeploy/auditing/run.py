@@ -1,0 +1,118 @@
+"""``audit`` end to end: source, machine and settings to a document or a corrected command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qwendeploy.auditing.audit import audit_launches, read
+from qwendeploy.auditing.context import Context, read_context
+from qwendeploy.auditing.correct import correct
+from qwendeploy.auditing.document import AuditDocument
+from qwendeploy.auditing.inspect_container import read_inspection
+from qwendeploy.auditing.judge import judge_launch
+from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.request import AuditRequest
+from qwendeploy.documents import Machine
+from qwendeploy.errors import EnvironmentProblem, UserError
+
+
+@dataclass(frozen=True)
+class CorrectedCommand:
+    """The corrected text with a line for every change and for what is left to decide."""
+
+    text: str
+    notes: tuple[str, ...]
+    errors_left: bool
+
+
+def audit(request: AuditRequest) -> AuditDocument:
+    """Return the audit of every launch of the source.
+
+    Raises:
+        UserError: the source or the machine's description cannot be read.
+        EnvironmentProblem: Docker does not answer or knows no such container.
+    """
+    launches = _launches(request)
+    context = _context(request)
+    return audit_launches(
+        launches,
+        context,
+        concurrency=request.concurrency,
+        typical_context=request.typical_context,
+        compare=request.compare,
+        inputs={key: str(value) for key, value in request.machine.items() if value is not None},
+    )
+
+
+def audit_fix(request: AuditRequest) -> CorrectedCommand:
+    """Return the first launch corrected. Raises as ``audit``."""
+    launches = _launches(request)
+    judged = judge_launch(launches[0], _context(request))
+    corrected = correct(judged)
+    notes = [f"changed: {found.about}: {found.fix} [{found.id}]" for found in corrected.changed]
+    notes += [f"left to you: {found.about}: {found.fix} [{found.id}]" for found in corrected.left]
+    if len(launches) > 1:
+        notes.append(f"{len(launches) - 1} more launches of the source are not shown")
+    errors = any(found.severity == "error" for found in corrected.left)
+    return CorrectedCommand(corrected.text, tuple(notes), errors)
+
+
+def _launches(request: AuditRequest) -> list[Launch]:
+    if isinstance(request.source, str):
+        return read_inspection(inspect_container(request.source), request.source)
+    shown = "stdin" if isinstance(request.source, bytes) else str(request.source)
+    return read(request.source, shown)
+
+
+def _context(request: AuditRequest) -> Context:
+    """Return machine and hints; without a stated or found machine memory is not judged."""
+    settings = dict(request.machine)
+    file = settings.get("machine_file")
+    context = read_context(file) if isinstance(file, Path) else None
+    if context is None:
+        context = Context(machine=_machine(settings), local=not any(settings.values()))
+    if request.engine_version is not None:
+        context = replace(context, engine_version=request.engine_version)
+    return context
+
+
+def _machine(settings: Mapping[str, Any]) -> Machine | None:
+    from qwendeploy.planning.machines import resolve
+
+    stated = any(value is not None for value in settings.values())
+    try:
+        machine = resolve(**settings)
+    except EnvironmentProblem:
+        if stated:
+            raise
+        return None
+    # The study's card is assumed for plans; a foreign command says nothing of it.
+    return None if machine.origin == "assumed" and not stated else machine
+
+
+def inspect_container(name: str) -> str:
+    """Return what ``docker inspect`` says of a container, as JSON text.
+
+    Raises:
+        EnvironmentProblem: Docker does not answer, or has no such container.
+    """
+    import docker
+
+    try:
+        client = docker.from_env()
+        found = client.api.inspect_container(name)
+    except docker.errors.NotFound:
+        raise EnvironmentProblem(
+            f"no container {name!r}", where="--container", hint="docker ps -a lists them"
+        ) from None
+    except docker.errors.DockerException as problem:
+        raise EnvironmentProblem(
+            f"Docker does not answer: {problem}", where="--container"
+        ) from None
+    if not isinstance(found, dict):
+        raise UserError("Docker's answer is no object", where="--container")
+    return json.dumps([found])

@@ -1,0 +1,83 @@
+"""``qwendeploy audit``: what somebody's own command or file will do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qwendeploy import api
+from qwendeploy.cli._common import TOKENS, machine_settings
+from qwendeploy.errors import ExitCode, UserError
+from qwendeploy.reporting.audit_text import audit_text
+
+
+@click.command("audit")
+@click.argument("source", required=False, type=click.Path(path_type=Path))
+@click.option("--container", metavar="NAME", help="Audit a container that Docker knows.")
+@machine_settings
+@click.option("--engine-version", metavar="V", help="vLLM on the host, for commands without image.")
+@click.option(
+    "--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096), help="Requests in flight."
+)
+@click.option("--typical-ctx", type=TOKENS, help="Typical context of a request.")
+@click.option("--fix", "as_fix", is_flag=True, help="Print the corrected command or fragment.")
+@click.option("--no-compare", is_flag=True, help="Leave out rates and the difference to our plan.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the audit document as JSON.")
+def command(
+    source: Path | None,
+    container: str | None,
+    engine_version: str | None,
+    concurrency: int | None,
+    typical_ctx: int | None,
+    as_fix: bool,
+    no_compare: bool,
+    strict: bool,
+    as_json: bool,
+    **machine: Any,
+) -> int:
+    """What a launch will do before it starts: faults with their place, memory, rate, fixes.
+
+    SOURCE is a file, a directory, or - for standard input: docker run, podman run, vllm serve,
+    compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles. Nothing in it is
+    executed. Exit 0 without errors, 1 with errors, 2 if it cannot be read.
+    """
+    given: Path | bytes | str
+    if container is not None:
+        if source is not None:
+            raise UserError("SOURCE and --container both name the launch", hint="leave out one")
+        given = container
+    elif source is None or str(source) == "-":
+        if source is None and sys.stdin.isatty():
+            raise UserError("nothing to audit", hint="name a file, a directory, or - for stdin")
+        given = sys.stdin.buffer.read(api.LARGEST_LAUNCH + 1)
+    else:
+        given = source
+    request = api.AuditRequest(
+        source=given,
+        engine_version=engine_version,
+        concurrency=concurrency,
+        typical_context=typical_ctx,
+        compare=not (no_compare or as_fix),
+        machine=machine,
+    )
+    if as_fix:
+        corrected = api.audit_fix(request)
+        click.echo(corrected.text, nl=False)
+        for note in corrected.notes:
+            click.echo(note, err=True)
+        return int(ExitCode.REFUTED if corrected.errors_left else ExitCode.DONE)
+    document = api.audit(request)
+    if as_json:
+        click.echo(document.model_dump_json(by_alias=True, indent=2))
+    else:
+        click.echo(audit_text(document), nl=False)
+        shown = container or source or "-"
+        if document.findings:
+            click.echo(f"\nnext: qwendeploy audit {shown} --fix")
+    counted = {"error", "warning"} if strict else {"error"}
+    found = any(finding.severity in counted for finding in document.findings)
+    return int(ExitCode.REFUTED if found else ExitCode.DONE)
