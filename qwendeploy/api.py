@@ -21,26 +21,21 @@ if TYPE_CHECKING:
     from qwendeploy.auditing.document import AuditDocument
     from qwendeploy.auditing.run import CorrectedCommand
     from qwendeploy.auditing.score import AuditScore
-    from qwendeploy.documents import Machine, Plan, RunDocument, VerifyReport, Workload
+    from qwendeploy.documents import (
+        Machine,
+        Plan,
+        PredictDocument,
+        RunDocument,
+        VerifyReport,
+        Workload,
+    )
+    from qwendeploy.hardware.findings import DoctorReport
     from qwendeploy.rendering.writer import Written
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.importing import Imported
     from qwendeploy.tables.own import ImportRecord
     from qwendeploy.tables.view import TableSummary, TableView
     from qwendeploy.verification.comparing import Comparison
-
-
-def __getattr__(name: str) -> Any:
-    """Return the names of ``__all__`` that only ``audit`` needs, loaded on first use."""
-    if name == "AuditRequest":
-        from qwendeploy.auditing.run import AuditRequest
-
-        return AuditRequest
-    if name == "LARGEST_LAUNCH":
-        from qwendeploy.auditing.text import LARGEST_BYTES
-
-        return LARGEST_BYTES
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def generate(
