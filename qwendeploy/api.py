@@ -400,15 +400,17 @@ def audit_fix(request: AuditRequest) -> CorrectedCommand:
     return run.audit_fix(request)
 
 
-def audit_score(folder: Path) -> AuditScore:
+def audit_score(folder: Path | None = None) -> AuditScore:
     """Return recall and false alarms of ``audit`` over a folder of cases with known outcome.
+
+    Without a folder the cases of the checkout are scored.
 
     Raises:
         UserError: the folder holds no case, or a case cannot be read.
     """
     from qwendeploy.auditing import score
 
-    return score.score_folder(folder)
+    return score.score_folder(folder or score.checkout_cases())
 
 
 def doctor(
@@ -449,8 +451,8 @@ def describe_doctor(report: DoctorReport) -> str:
     return describe_report(report)
 
 
-def refuse_errors(report: DoctorReport) -> None:
-    """Raise ``EnvironmentProblem`` if a finding keeps a server from starting."""
+def refuse_errors(report: DoctorReport, *, live: bool) -> None:
+    """Raise ``EnvironmentProblem`` (``NoPlan`` for saved output) if a finding is an error."""
     from qwendeploy.hardware.doctor import refuse_errors as refuse
 
-    refuse(report)
+    refuse(report, live=live)

@@ -99,6 +99,20 @@ def score_folder(folder: Path, rules: RuleBook | None = None) -> AuditScore:
     return AuditScore(tuple(score_case(case, rules) for case in read_cases(folder)))
 
 
+def checkout_cases() -> Path:
+    """Return the folder of cases of a checkout; an installed package carries none.
+
+    Raises:
+        UserError: this is no checkout.
+    """
+    folder = Path(__file__).resolve().parents[2] / "tests" / "data" / "audit"
+    if not folder.is_dir():
+        raise UserError(
+            "the cases are part of the source checkout", hint="name a folder: --audit DIR"
+        )
+    return folder
+
+
 def read_cases(folder: Path) -> list[Case]:
     """Return every case of a folder. Raises UserError as ``score_folder``."""
     if not folder.is_dir():

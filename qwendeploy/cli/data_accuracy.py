@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import click
 
@@ -30,7 +31,17 @@ TABLES = (
     type=click.Choice(TABLES),
     help="Only this table; repeat it for more.",
 )
-def command(as_json: bool, markdown: bool, tables: tuple[str, ...]) -> None:
+@click.option(
+    "--audit",
+    "audit_folder",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Score audit over launches with a known outcome instead: a folder of cases.",
+)
+def command(
+    as_json: bool, markdown: bool, tables: tuple[str, ...], audit_folder: str | None
+) -> None:
     """Errors of the models on data they did not see; offline, about half a minute.
 
     Sessions held out come first: that is what another box sees. Then cells of a series, pools,
@@ -38,6 +49,9 @@ def command(as_json: bool, markdown: bool, tables: tuple[str, ...]) -> None:
     """
     if as_json and markdown:
         raise click.UsageError("--json and --markdown are two forms of one report; choose one")
+    if audit_folder is not None:
+        _print_audit_score(Path(audit_folder) if audit_folder else None, as_json)
+        return
     # Hundreds of small solves: threads of the linear algebra cost far more than they give.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -54,3 +68,15 @@ def command(as_json: bool, markdown: bool, tables: tuple[str, ...]) -> None:
         click.echo(
             "\nnext: qwendeploy data show decode_study"
         )
+
+
+def _print_audit_score(folder: Path | None, as_json: bool) -> None:
+    from qwendeploy import api
+    from qwendeploy.reporting.audit_text import score_document, score_text
+
+    score = api.audit_score(folder)
+    if as_json:
+        click.echo(json.dumps(score_document(score), indent=2))
+    else:
+        click.echo(score_text(score), nl=False)
+        click.echo("\nnext: qwendeploy audit FILE --machine FILE")
