@@ -153,8 +153,12 @@ def _named_row(row: dict[str, str], position: int) -> GpuReading | None:
     gpu.clock_sm_mhz = number(row.get("clocks.sm") or row.get("clocks.current.sm"))
     gpu.clock_sm_max_mhz = number(row.get("clocks.max.sm"))
     gpu.driver_model = given(row.get("driver_model.current"))
-    answered = any(given(value) for value in row.values())
-    return gpu if answered or gpu.faults else None
+    if gpu.faults:
+        return gpu
+    sure = gpu.index is not None or gpu.uuid or gpu.bus_id or gpu.memory_mib
+    if not sure and not (gpu.name and (gpu.compute_capability or looks_like_gpu(gpu.name))):
+        return None
+    return gpu
 
 
 def _faults(row: dict[str, str]) -> list[str]:

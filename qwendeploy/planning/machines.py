@@ -27,7 +27,7 @@ def resolve(
         UserError: a setting is invalid or contradicts another, or a file cannot be read.
         EnvironmentProblem: this computer's GPUs cannot be read or none is usable.
     """
-    wanted = _indices(devices)
+    wanted = device_indices(devices)
     if machine_file is not None and gpu is not None:
         raise UserError("--machine and --gpu both state the machine", hint="leave out one")
     stated = {"--vram": vram, "--driver": driver, "--nvlink": nvlink}
@@ -80,7 +80,8 @@ def _with_chosen(machine: Machine, gpus: int | None, wanted: tuple[int, ...]) ->
     return with_chosen(machine, choice, catalogue())
 
 
-def _indices(text: str | None) -> tuple[int, ...]:
+def device_indices(text: str | None) -> tuple[int, ...]:
+    """Return the GPU indices of ``0,1``. Raises ``UserError`` for anything else."""
     if text is None:
         return ()
     try:

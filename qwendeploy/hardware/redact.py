@@ -1,0 +1,130 @@
+"""Taking out of a text what names a person, a computer or a secret.
+
+What is known of this computer (host, user, home) is replaced wherever it stands; addresses,
+identifiers, serials and tokens are known by their form. Loopback and the unspecified address stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qwendeploy.hardware.probe import Probe
+
+GENERIC = frozenset({"root", "localhost", "nvidia", "user", "none", "unknown", "docker", "linux"})
+"""Names that say nothing about a person or a computer."""
+
+SECRET_NAME = re.compile(r"token|secret|passw|api_?key|credential|auth|private", re.IGNORECASE)
+
+_HEX = "[0-9A-Fa-f]"
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\bhf_[A-Za-z0-9]{6,}"), "<token>"),
+    (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{6,}"), "<token>"),
+    (re.compile(r"\b(?:gh[opsur]|glpat|xox[abp])[_-][A-Za-z0-9_-]{8,}"), "<token>"),
+    (re.compile(r"\bgithub_pat_\w{8,}|\bAKIA[0-9A-Z]{12,}|\bnvapi-[\w-]{8,}"), "<token>"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), "<token>"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), r"\1 <token>"),
+    (
+        re.compile(
+            r"(?i)([\"']?[\w.-]*(?:token(?!s|iz)|secret|passw(?:or)?d|api[_-]?key|credential)[\w.-]*[\"']?"
+            r"\s*[=:]\s*[\"']?)(?!<)[^\s\"',;&]{3,}"
+        ),
+        r"\1<secret>",
+    ),
+    (re.compile(r"(?i)(--(?:api-key|token|password)[= ])\S+"), r"\1<secret>"),
+    (re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@"), r"\1<secret>@"),
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<mail>"),
+    (
+        re.compile(rf"\b(?:(?:GPU|MIG)-)?{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"),
+        "<uuid>",
+    ),
+    (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_HEX}{{8}}[\w/.-]*"), "<uuid>"),
+    (re.compile(rf"(?<![\w:])(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}(?![\w:])"), "<mac>"),
+    (
+        re.compile(
+            r"(?i)(<(?:serial|board_part_number|chassis_serial_number|gpu_fabric_guid|pdi|host_id)>)"
+            r"[^<]+"
+        ),
+        r"\1<serial>",
+    ),
+    (
+        re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no))?[\"']?\s*[:=,]\s*[\"']?)[\w-]{4,}"),
+        r"\1<serial>",
+    ),
+    (re.compile(r"\b(?=\d{13}\b)\d{13}\b"), "<serial>"),
+    (re.compile(r"(/(?:home|Users)/)[^/\s\"':]+"), r"\1<user>"),
+    (re.compile(r"(?i)([A-Z]:\\Users\\)[^\\\s\"':]+"), r"\1<user>"),
+)
+_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
+_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(?:%\w+)?(?![\w:])")
+_KEPT_ADDRESSES = ("127.0.0.1", "0.0.0.0", "::1", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Names that must not leave this computer, longest first; ``secrets`` are values."""
+
+    hosts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+def identity_of(probe: Probe) -> Identity:
+    """Return the names of this computer and its user, and the values of secret variables."""
+    hosts = {
+        socket.gethostname(),
+        probe.environ("HOSTNAME"),
+        (probe.read("/etc/hostname") or "").strip(),
+    }
+    hosts |= {(host or "").split(".")[0] for host in hosts}
+    users = {probe.environ(name) for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
+    with contextlib.suppress(KeyError, OSError, ImportError):
+        users.add(getpass.getuser())
+    home = probe.environ("HOME")
+    users.add(Path(home).name if home else None)
+    secrets = [value for name, value in os.environ.items() if SECRET_NAME.search(name)]
+    places = (probe.environ("HF_TOKEN_PATH"), f"{home}/.cache/huggingface/token")
+    secrets += [(probe.read(place) or "").strip() for place in places if place]
+    return Identity(_names(hosts), _names(users), tuple(s for s in secrets if len(s) >= 6))
+
+
+def _names(found: Iterable[str | None]) -> tuple[str, ...]:
+    kept = {name for name in found if name and len(name) > 1 and name.lower() not in GENERIC}
+    return tuple(sorted(kept, key=len, reverse=True))
+
+
+def redact(text: str, identity: Identity) -> str:
+    """Return the text without names, addresses, identifiers, serials and tokens."""
+    for secret in sorted(identity.secrets, key=len, reverse=True):
+        text = text.replace(secret, "<secret>")
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    text = _IPV4.sub(_without_address, text)
+    text = _IPV6.sub(_without_address, text)
+    for names, replacement in ((identity.hosts, "<host>"), (identity.users, "<user>")):
+        for name in names:
+            text = re.sub(
+                rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])",
+                replacement,
+                text,
+                flags=re.IGNORECASE,
+            )
+    return text
+
+
+def _without_address(match: re.Match[str]) -> str:
+    text = match[0].split("%")[0].rstrip(".:") if not match[0].endswith("::") else match[0]
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return match[0]
+    if str(address) in _KEPT_ADDRESSES:
+        return match[0]
+    return f"<ip>{match[0][len(text) :] if match[0].startswith(text) else ''}"

@@ -1,0 +1,52 @@
+"""What a plan, or a stated image, asks of the computer that will run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packaging.version import Version
+
+from qwendeploy.documents.files import read_plan
+from qwendeploy.hardware.findings import Needs
+from qwendeploy.planning.machines import device_indices
+from qwendeploy.tables.images import ImageRow, find_image, image_rows
+
+
+def needs_of(
+    plan_file: Path | None = None,
+    *,
+    image: str | None = None,
+    port: int | None = None,
+    devices: str | None = None,
+) -> Needs:
+    """Return the needs of a stored plan; what is stated besides replaces the plan's part.
+
+    Raises:
+        UserError: the plan cannot be read, or ``devices`` is no list of indices.
+    """
+    plan = read_plan(plan_file) if plan_file is not None else None
+    image = image or (plan.option.image if plan else None)
+    row = find_image(image) if image else None
+    indices = device_indices(devices) or (plan.gpu_indices if plan else ())
+    newest = max(
+        (item for item in image_rows() if _is_upstream(item)),
+        key=lambda item: (Version(item.engine_version or "0"), item.min_driver or 0),
+    )
+    return Needs(
+        image=image,
+        newest_image=newest.name if image is None else None,
+        newest_min_driver=newest.min_driver if image is None else None,
+        image_cuda=row.cuda if row else None,
+        image_min_driver=row.min_driver if row else None,
+        image_capabilities=row.capabilities if row else (),
+        download_gib=plan.download_gib.value if plan and plan.download_gib else None,
+        port=port or (plan.port if plan else 8000),
+        listen=plan.listen if plan else "127.0.0.1",
+        gated=plan.gated_repositories if plan else (),
+        gpu_indices=indices,
+    )
+
+
+def _is_upstream(row: ImageRow) -> bool:
+    """Say whether the row is a fixed release of the engine's own project."""
+    return row.engine == "vllm" and row.fork is None and row.verdict == "ok" and not row.moves
