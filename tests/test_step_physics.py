@@ -238,8 +238,8 @@ def test_impossible_points_are_refused(wrong: dict[str, float]) -> None:
 def test_a_draft_method_without_evidence_has_no_rate() -> None:
     with pytest.raises(ValueError, match="ngram"):
         features("H200", quant="bf16", spec_method="ngram", spec_tokens=3)
-    stated = features("H200", quant="bf16", spec_method="ngram", spec_tokens=3, acceptance_length=2.0)
-    assert rate(stated) > 0
+    stated = {"spec_method": "ngram", "spec_tokens": 3, "acceptance_length": 2.0}
+    assert rate(features("H200", quant="bf16", **stated)) > 0
 
 
 def test_predictions_are_finite_at_the_corners() -> None:

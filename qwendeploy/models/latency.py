@@ -10,12 +10,14 @@ prompt length each, one request after the other, so
 with ``x`` cached tokens. TPOT of ``c`` running streams is ``c / aggregate``.
 
 *Closed loop*: ``c`` users always have one request in flight, each prefills ``p`` seconds and then
-generates ``osl`` tokens. Prefill and decode share the engine; while a chunk is prefilled the
-decoding streams advance one step. With arrivals ``lam`` a second the engine prefills a share
-``rho = lam * p`` of the time, a new prompt waits behind ``rho / (2 (1 - rho))`` others (never more
-than half of the users), the rest decode, and ``lam`` is the rate at which their tokens add up:
+generates ``osl`` tokens. Prefill and decode take turns on the engine; whenever no prompt is being
+prefilled all ``c`` streams decode, so a request costs the engine
 
-    lam * osl = decode(n) * (1 - rho * (1 - step/chunk)),   n = c - lam * ttft
+    1 / lam = p + osl / decode(c)
+
+and a new prompt waits behind ``rho / (2 (1 - rho))`` others, ``rho = lam * p`` being the share of
+time spent on prefill (never more than half of the users). What decoding streams gain between the
+chunks of a prompt is left out: one step a chunk, and runs of published length are nearer without.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from qwendeploy.figures import Kind, weakest
 from qwendeploy.models.estimate import Estimate
 
 Z = 1.645
-LOOP_ERROR = (0.08, 0.22)
+LOOP_ERROR = (0.10, 0.25)
 """Deviation of the closed-loop formula itself, log units: one user, and several (their prompts
 arrive in waves; community runs with every machine held out)."""
 
@@ -165,90 +167,44 @@ class ClosedLoop:
 
 
 def closed_loop(
-    decode_tps: Callable[[float], Estimate],
-    prefill: Estimate,
-    *,
-    concurrency: int,
-    output_tokens: int,
-    chunks: float = 1.0,
-    acceptance_length: float = 1.0,
+    decode: Estimate, prefill: Estimate, *, concurrency: int, output_tokens: int
 ) -> ClosedLoop:
     """Return throughput and latencies with prefill and decode on one engine.
 
-    ``decode_tps`` gives the aggregate rate of any number of decoding streams; ``prefill`` is the
-    time in ms of the uncached part of one prompt, taken in ``chunks`` steps.
+    ``decode`` is the aggregate rate of ``concurrency`` decoding streams in tokens/s, ``prefill``
+    the time in ms of the uncached part of one prompt.
 
     Raises:
-        ValueError: concurrency, output length or chunks are not positive.
+        ValueError: concurrency or output length is not positive.
     """
-    if concurrency < 1 or output_tokens < 1 or not chunks > 0:
-        raise ValueError("concurrency, output tokens and chunks must be positive")
-    middle = decode_tps(float(concurrency))
-
-    def solve(prefill_ms: float, factor: float) -> tuple[float, float, float]:
-        return _steady(
-            lambda n: decode_tps(n).value * factor,
-            prefill_ms / 1000,
-            concurrency,
-            output_tokens,
-            acceptance_length * chunks,
-        )
-
-    rate, waiting, share = solve(prefill.value, 1.0)
-    output = rate * output_tokens
-    slower, _, _ = solve(prefill.value, middle.low / middle.value)
-    later, _, _ = solve(prefill.high, 1.0)
+    if concurrency < 1 or output_tokens < 1:
+        raise ValueError("concurrency and output tokens must be positive")
+    seconds, generating = prefill.value / 1000, output_tokens / decode.value
+    rate = 1 / (seconds + generating)
+    share = rate * seconds
     own = LOOP_ERROR[0] if concurrency == 1 else LOOP_ERROR[1]
-    reach = math.exp(math.hypot(math.log(rate / slower), math.log(rate / later), Z * own))
-    decoding = max(concurrency - rate * waiting, 0.0)
+    reach = math.exp(
+        math.hypot(
+            share * math.log(prefill.high / prefill.low) / 2,
+            (1 - share) * math.log(decode.high / decode.low) / 2,
+            Z * own,
+        )
+    )
+    output = rate * output_tokens
+    ahead = share / (2 * (1 - share))
+    waiting = seconds * (1 + min(ahead, (concurrency - 1) / 2))
     return ClosedLoop(
         output_tps=Estimate(
             output,
             output / reach,
             output * reach,
-            weakest(middle.kind, prefill.kind, Kind.INTERPOLATED),
-            n=min(middle.n, prefill.n),
-            basis=f"closed loop of {middle.basis} and {prefill.basis}",
+            weakest(decode.kind, prefill.kind, Kind.INTERPOLATED),
+            n=min(decode.n, prefill.n),
+            basis=f"closed loop of {decode.basis} and {prefill.basis}",
         ),
         requests_per_s=rate,
         ttft_ms=waiting * 1000,
         tpot_ms=1000 * (concurrency / rate - waiting) / output_tokens,
-        decoding=decoding,
+        decoding=max(concurrency - rate * waiting, 0.0),
         prefill_share=share,
     )
-
-
-def _steady(
-    decode: Callable[[float], float],
-    prefill_s: float,
-    concurrency: int,
-    output_tokens: int,
-    tokens_while_prefilling: float,
-) -> tuple[float, float, float]:
-    """Return (requests/s, TTFT s, prefill share) by bisection on the request rate.
-
-    ``tokens_while_prefilling`` is what one decoding stream gains while one prompt prefills.
-    """
-    low, high = 0.0, min(1 / prefill_s, decode(float(concurrency)) / output_tokens)
-    for _ in range(60):
-        rate = (low + high) / 2
-        share = min(rate * prefill_s, 1 - 1e-9)
-        waiting = _ttft(prefill_s, share, concurrency)
-        streams = max(concurrency - rate * waiting, 0.0)
-        if streams <= 0:
-            high = rate
-            continue
-        # A stream's own rate alone is the most it can keep while prompts are chunked in.
-        speed = decode(max(streams, 1.0)) * min(streams, 1.0)
-        beside = rate * streams * tokens_while_prefilling
-        produced = speed * (1 - share) + min(beside, speed * share)
-        low, high = (rate, high) if produced > rate * output_tokens else (low, rate)
-    rate = (low + high) / 2
-    share = min(rate * prefill_s, 1.0)
-    return rate, _ttft(prefill_s, share, concurrency), share
-
-
-def _ttft(prefill_s: float, share: float, concurrency: int) -> float:
-    """Return prefill plus the wait behind other prompts, at most half of the users ahead."""
-    ahead = share / (2 * (1 - share)) if share < 1 else math.inf
-    return prefill_s * (1 + min(ahead, (concurrency - 1) / 2))

@@ -12,7 +12,6 @@ import numpy as np
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import ClosedLoop, closed_loop
 from qwendeploy.models.prefill import (
-    DEFAULT_CHUNK,
     PrefillFit,
     PrefillPoint,
     fit_prefill,
@@ -129,21 +128,11 @@ def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedL
     features = replace(features, rig=None, context=context, contexts="separate")
     point = PrefillPoint(features, row.context, row.max_num_batched_tokens)
 
-    def rate(streams: float) -> Estimate:
-        low = max(int(streams), 1)
-        one, two = decode.predict_many(
-            [replace(features, concurrency=low), replace(features, concurrency=low + 1)]
-        )
-        share = max(streams - low, 0.0)
-        return one.scaled(1 + share * (two.value / one.value - 1))
-
     return closed_loop(
-        rate,
+        decode.predict(features),
         prefill.predict(point),
         concurrency=row.concurrency or 1,
         output_tokens=row.output_tokens,
-        chunks=max(row.context / (row.max_num_batched_tokens or DEFAULT_CHUNK), 1.0),
-        acceptance_length=features.accepted,
     )
 
 

@@ -7,7 +7,6 @@ cached prefix is prefilled.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from qwendeploy.figures import Figure, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import closed_loop, cold_ttft_ms, warm_ttft_ms
 from qwendeploy.models.layouts import ROUTING_LOSS
-from qwendeploy.models.prefill import DEFAULT_CHUNK, PrefillPoint
+from qwendeploy.models.prefill import PrefillPoint
 from qwendeploy.planning.prefill_rows import WARM_CARD, prefill_fit, warm_fit
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate
@@ -82,34 +81,16 @@ def latencies(
         return found, missing
     alone = warm_fit().request_ms + warm_fit().token_ms * load.context
     entry = replace(warm, value=alone, low=alone / 2, high=alone * 2) if request.warm else prefill
-    total = _end_to_end(candidate, load, rate, count, rates, request, entry)
+    total = _end_to_end(rate, entry, count, option.replicas, request.answer)
     found["output_tps_end_to_end"] = total.figure("tok/s")
     return found, missing
 
 
-def _end_to_end(
-    candidate: Candidate,
-    load: Loaded,
-    rate: Estimate,
-    count: int,
-    rates: Rates,
-    request: _Request,
-    entry: Estimate,
-) -> Estimate:
+def _end_to_end(rate: Estimate, entry: Estimate, count: int, servers: int, answer: int) -> Estimate:
     """Return output tokens/s over all replicas in a closed loop, prompts counted."""
-    option = candidate.option
-    servers = option.replicas
     users = max(1, round(count / servers))
     one = rate.scaled(1 / servers)
-    slope = _slope(candidate, load, rate, count, rates)
-    chunk = option.max_num_batched_tokens or DEFAULT_CHUNK
-    loop = closed_loop(
-        lambda streams: one.scaled(max(streams / users, 1e-9) ** slope),
-        entry,
-        concurrency=users,
-        output_tokens=request.answer,
-        chunks=1.0 if request.warm else max(math.ceil(request.prompt / chunk), 1),
-    ).output_tps
+    loop = closed_loop(one, entry, concurrency=users, output_tokens=answer).output_tps
     if servers == 1:
         return loop
     return replace(
@@ -117,16 +98,3 @@ def _end_to_end(
         low=loop.low * servers * (1 - ROUTING_LOSS),
         basis=f"{servers} times {loop.basis}",
     )
-
-
-def _slope(candidate: Candidate, load: Loaded, rate: Estimate, count: int, rates: Rates) -> float:
-    """Return how the rate follows the streams, as an exponent between this point and half of it."""
-    half = max(count // 2, 1)
-    if half == count:
-        return 1.0
-    contexts = load.shared_by(candidate)
-    below = rates.aggregate(candidate.option, half, load.context, contexts)
-    if below is None:
-        return 1.0
-    slope = math.log(rate.value / below.value) / math.log(count / half)
-    return min(max(slope, 0.0), 1.0)
