@@ -267,7 +267,7 @@ class SeriesFit:
         log_time, deviation = self.log_time(point)
         reach = self.band_factor * deviation
         if drift:
-            reach = math.hypot(reach, math.log1p(self.hyper.drift_band(concurrency)))
+            reach = math.hypot(reach, math.asinh(self.hyper.drift_band(concurrency)))
         value = concurrency * math.exp(-log_time)
         kind, n = self.kind(concurrency, context)
         return Estimate(

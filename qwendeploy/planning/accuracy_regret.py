@@ -167,7 +167,7 @@ def held_out_rate(series: Series, cell: SeriesCell) -> tuple[Estimate, float]:
     factor = fit.hyper.k
     if len(errors) < FEW_CELLS:
         factor = conformal_factor([*errors[:index], *errors[index + 1 :]], factor)
-    reach = math.hypot(factor * deviation, math.log1p(fit.hyper.drift_band(cell.concurrency)))
+    reach = math.hypot(factor * deviation, math.asinh(fit.hyper.drift_band(cell.concurrency)))
     kind, n = fit.kind(cell.concurrency, cell.context)
     low, high = value * math.exp(-reach), value * math.exp(reach)
     return Estimate(value, low, high, kind, n, fit.basis), fit.mean_noise[index]
