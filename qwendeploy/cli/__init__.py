@@ -75,6 +75,8 @@ def main(args: list[str] | None = None) -> Any:
     """Run the command line and leave with an exit code of ``ExitCode``."""
     # The matrices of the models have some hundred rows: threads cost more than they bring.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Looking for plugins of the validation library costs a scan of all installed packages.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
         sys.stdout.flush()

@@ -28,6 +28,10 @@ from qwendeploy.tables.series import Series, all_series
 MEASURED_IMAGES = 3
 """Images with series on the card that are considered, newest first."""
 
+DRAFT_ROWS = 8
+"""Measurements of a draft length on a card below which it is not considered there: the study's
+three cells of MTP with 2, 4 and 6 tokens say nothing at eight requests and more."""
+
 SLIDING_FORK = re.compile(r"repne/vllm:v3$")
 """The fork build that gives DFlash's sliding layers a cache spec of their own, by its logs."""
 
@@ -147,10 +151,10 @@ class Knowledge:
         return found[:MEASURED_IMAGES]
 
     def _newest_upstream(self, box: Box) -> tuple[ImageRow, ...]:
-        """Return the newest upstream releases with evidence, on this card if there are any.
+        """Return the newest upstream release with evidence, on this card if there is any.
 
-        One with CUDA 13 and one with CUDA 12 where both exist: the driver decides between them
-        by rule.
+        Where the driver is too old for it, the newest with CUDA 12 stands beside it, so that the
+        driver rule has something to choose.
         """
         releases = [
             image
@@ -177,6 +181,10 @@ class Knowledge:
         of_12 = [image for image in found if (image.cuda or "").startswith("12")]
         if not of_12:
             of_12 = [image for image in releases if (image.cuda or "").startswith("12")]
+        driver = as_version(box.machine.driver)
+        floor = max((image.min_driver or 0 for image in of_13), default=0)
+        if of_13 and (driver is None or driver.major >= floor):
+            of_12 = []
         return tuple(max(group, key=_age) for group in (of_13, of_12) if group)
 
     def _cards_like(self, box: Box) -> frozenset[str]:
@@ -200,16 +208,20 @@ class Knowledge:
         return self._support[key]
 
     @cached_property
-    def _draft_lengths(self) -> dict[str, set[tuple[str, int]]]:
-        found: dict[str, set[tuple[str, int]]] = {}
-        for row in self.rows:
-            if row.usable and row.spec_method and row.spec_tokens:
-                found.setdefault(row.gpu, set()).add((row.spec_method, row.spec_tokens))
-        return found
+    def _draft_lengths(self) -> Counter[tuple[str, str, int]]:
+        return Counter(
+            (row.gpu, row.spec_method, row.spec_tokens)
+            for row in self.rows
+            if row.usable and row.engine == "vllm" and row.spec_method and row.spec_tokens
+        )
 
     def measured_drafts(self, box: Box) -> set[tuple[str, int]]:
-        """Return the (method, length) pairs that somebody measured on this card."""
-        return self._draft_lengths.get(box.name, set())
+        """Return the (method, length) pairs with ``DRAFT_ROWS`` measurements on this card."""
+        return {
+            (method, tokens)
+            for (gpu, method, tokens), rows in self._draft_lengths.items()
+            if gpu == box.name and rows >= DRAFT_ROWS
+        }
 
     # --- series ---
 
