@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from qwendeploy.documents import Objective, Predictions, Quality
 from qwendeploy.figures import Figure
@@ -37,23 +38,29 @@ class Scored:
     running: int
     support: int
     """Measurements of this card with these weights, this draft and this layout."""
+    tier: int = 2
+    """Nearness of the evidence: 0 this image's series, 1 a sister image's, 2 the joint fit."""
 
-    def score(self, objective: Objective) -> float:
+    def score(self, objective: Objective, end: Literal["low", "value"] = "low") -> float:
         """Return the conservative end of what the objective maximises; 0 if there is no figure."""
         figures = self.predictions
-        if objective is Objective.CAPACITY:
-            return _low(figures.max_typical_context_tokens)
-        if objective is Objective.LATENCY:
-            return _low(figures.per_user_decode_tps)
-        return _low(figures.aggregate_decode_tps)
+        figure = {
+            Objective.CAPACITY: figures.max_typical_context_tokens,
+            Objective.LATENCY: figures.per_user_decode_tps,
+            Objective.THROUGHPUT: figures.aggregate_decode_tps,
+        }[objective]
+        if figure is None:
+            return 0.0
+        return figure.low if end == "low" else figure.value
 
     @property
-    def evidence(self) -> tuple[int, int, int]:
-        """Rank of the evidence, better first: kind, own measurements, repetitions of the cell."""
+    def evidence(self) -> tuple[int, int, int, int]:
+        """Rank of the evidence, better first: nearness, kind, measurements, repetitions."""
         rate = self.predictions.aggregate_decode_tps
         if rate is None:
-            return 99, 0, 0
-        return rate.kind.rank, -min(self.support, ENOUGH), -rate.n
+            return 99, 99, 0, 0
+        repetitions = rate.n if self.tier < 2 else 0
+        return self.tier, rate.kind.rank, -min(self.support, ENOUGH), -repetitions
 
     @property
     def complexity(self) -> tuple[int, int, int]:
@@ -91,8 +98,14 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
 
 
 def tie(item: Scored, best: Scored, objective: Objective) -> bool:
-    """Say whether an option's score cannot be told from a better one's."""
+    """Say whether an option's score cannot be told from a better one's.
+
+    An option that nobody measured on this card has to beat the middle of a measured one's band
+    with the low end of its own: the joint fit knows the card, not this kernel on it.
+    """
     mine, top = item.score(objective), best.score(objective)
+    if item.tier < 2 <= best.tier and item.score(objective, "value") >= top:
+        return True
     width = max(TIE, TIE_SHARE * max(_half_width(item), _half_width(best)))
     return mine >= top * (1 - width)
 

@@ -79,6 +79,13 @@ class Rates:
                 results[at] = self._layout(next(answers), option)
         return results
 
+    def tier(self, option: Option) -> int:
+        """Return how near the evidence is: 0 this image's series, 1 a sister's, 2 the joint fit."""
+        match = self.best_series(option)
+        if match is None:
+            return 2
+        return 0 if match[1] else 1
+
     # --- from a series ---
 
     def best_series(self, option: Option) -> tuple[Series, bool] | None:

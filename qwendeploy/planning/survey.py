@@ -43,6 +43,7 @@ def survey(scene: Scene, quality: Quality) -> Survey:
             scene.knowledge.quality(candidate.option),
             running(candidate, load),
             scene.knowledge.support(candidate.option, scene.box),
+            rates.tier(candidate.option),
         )
         for candidate, figures in zip(
             candidates,

@@ -1,0 +1,41 @@
+"""Fixtures for tests that run the command line in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qwendeploy.cli import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Return a function that runs a command line and returns code, stdout and stderr."""
+
+    def call(*args: str | Path) -> Ran:
+        with pytest.raises(SystemExit) as stop:
+            main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        code = stop.value.code
+        return Ran(int(code) if code is not None else 0, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep every test's cache and data folders to itself."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
+    yield
