@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from qwendeploy.hardware.findings import DoctorReport
     from qwendeploy.rendering.writer import Written
+    from qwendeploy.reporting.explanation import Explanation
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.importing import Imported
     from qwendeploy.tables.own import ImportRecord
@@ -289,9 +290,19 @@ def detect(
             where="detect",
             hint="name files, or describe a machine with 'recommend --gpu NAME --gpus N'",
         )
-    machine = hardware.detect(gpus())
-    hardware.refuse_unusable(machine, live=True)
-    return machine
+    return hardware.detect(gpus())
+
+
+def refuse_unusable(machine: Machine, *, live: bool) -> None:
+    """Raise if the machine cannot serve.
+
+    Raises:
+        EnvironmentProblem: it is this computer (``live``).
+        NoPlan: it comes from a file or a statement.
+    """
+    from qwendeploy import hardware
+
+    hardware.refuse_unusable(machine, live=live)
 
 
 def load_machine(path: str | Path) -> Machine:
@@ -456,3 +467,25 @@ def refuse_errors(report: DoctorReport, *, live: bool) -> None:
     from qwendeploy.hardware.doctor import refuse_errors as refuse
 
     refuse(report, live=live)
+
+
+def explain(name: str | None, *, plan_file: Path | None = None) -> tuple[Explanation, ...]:
+    """Return what a name means, or why a plan is as it is (``name`` then narrows it).
+
+    Raises:
+        UserError: nothing is known under the name, or the plan cannot be read.
+    """
+    from qwendeploy.reporting import explanation
+
+    if plan_file is None:
+        return explanation.explain(name or "")
+    from qwendeploy.documents.files import read_plan
+
+    return explanation.explain_plan(read_plan(plan_file), name)
+
+
+def explain_topics() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the names that ``explain`` answers, by group."""
+    from qwendeploy.reporting.explanation import topic_groups
+
+    return topic_groups()

@@ -124,7 +124,10 @@ def find_machine(
         return machine_of(readings, catalogue, origin="detected")
     failures = [failure for reading in readings for failure in reading.failures]
     if failures:
-        raise EnvironmentProblem(failures[0].line, where="nvidia-smi", hint=failures[0].reason)
+        worst = min(
+            failures, key=lambda item: (item.code == "smi-failed", "no output" in item.line)
+        )
+        raise EnvironmentProblem(worst.line, where="nvidia-smi", hint=worst.reason)
     if devices := nvidia_devices(probe):
         raise EnvironmentProblem(
             f"an NVIDIA device is here ({devices[0]}) but neither nvidia-smi nor NVML",
