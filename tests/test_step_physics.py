@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwendeploy.figures import Kind
-from qwendeploy.models.kernels import generation, kernel_for, state_bytes, weights_read
+from qwendeploy.models.kernels import generation, gguf_bits, kernel_for, state_bytes, weights_read
 from qwendeploy.models.step import PRIORS, Features, StepModel
 from qwendeploy.models.transfer import TransferFit
 from qwendeploy.planning.transfer_rows import card_features, transfer_fit
@@ -164,6 +164,36 @@ def test_fp8_without_deepgemm_costs_a_small_batch_on_hopper_what_bf16_costs() ->
     bf16 = features("H200", quant="bf16")
     assert rate(fp8) == pytest.approx(rate(bf16), rel=0.08)
     assert rate(features("H200", quant="fp8", deep_gemm=True)) > 1.3 * rate(bf16)
+
+
+@pytest.mark.parametrize(
+    ("quant", "bits"),
+    [
+        pytest.param("q8_0", 8.5, id="by the format"),
+        pytest.param("gguf-q8_0", 8.5, id="with the container's name"),
+        pytest.param("gguf-iqk-5.076bpw", 5.076, id="stated in the name"),
+        pytest.param("gguf-ud-q4_k_xl", 5.0, id="a publisher's prefix"),
+        pytest.param("gguf-i1-iq4_xs", 4.6, id="by its digit"),
+        pytest.param("gguf-bf16", 16.0, id="16 bits in the container"),
+        pytest.param("bf16", None, id="no container"),
+        pytest.param("fp8", None, id="not of llama.cpp"),
+        pytest.param("nvfp4", None, id="another format with a digit"),
+    ],
+)
+def test_bits_of_a_format_are_in_its_name(quant: str, bits: float | None) -> None:
+    assert gguf_bits(quant) == bits
+
+
+@pytest.mark.parametrize(
+    ("quant", "gib"),
+    [
+        pytest.param("gguf-q4_k_l", 15.94, id="q4_k_l"),
+        pytest.param("gguf-q3_k_m", 12.86, id="q3_k_m"),
+        pytest.param("gguf-iq5_ks", 17.57, id="iq5_ks"),
+    ],
+)
+def test_bytes_read_are_near_the_published_loaded_size(quant: str, gib: float) -> None:
+    assert weights_read(quant) / 2**30 == pytest.approx(gib, rel=0.12)
 
 
 def test_an_unknown_quant_is_read_as_sixteen_bits() -> None:

@@ -9,6 +9,7 @@ H200 measurement 2026, vLLM 0.20.1: FP8 without drafting no faster than BF16).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 FP8_CAPABILITY = 8.9
@@ -24,15 +25,16 @@ READ_BYTES: dict[str, float] = {
     "gptq-int8": 27.5e9,
     "int4-autoround": 15.1e9,
     "gptq-int4": 15.1e9,
-    "awq-4bit": 15.1e9,
-    "awq-6bit": 21.0e9,
+    "awq-4bit": 19.1e9,
+    "awq-6bit": 25.4e9,
     "nvfp4": 19.0e9,
     "mxfp4": 15.0e9,
 }
 """Bytes a step reads: the checkpoint less embedding, vision and MTP.
 
-Parameter counts of the published configuration (24.35 B text, 1.27 B head) by quant; NVFP4 differs
-by publisher (15 to 27 GB), the middle is used unless the checkpoint's own size is given.
+Parameter counts of the published configuration (24.35 B text, 1.27 B head) by quant; AWQ from the
+size of the published files. NVFP4 differs by publisher (15 to 27 GB), the middle is used unless the
+checkpoint's own size is given.
 """
 GGUF_BITS: dict[str, float] = {
     "q8_0": 8.5,
@@ -41,11 +43,14 @@ GGUF_BITS: dict[str, float] = {
     "q5_k_m": 5.7,
     "q5_k_s": 5.5,
     "q4_k_xl": 5.0,
+    "q4_k_l": 5.1,
     "q4_k_m": 4.85,
     "iq4_ks": 4.25,
     "q3_k_m": 3.9,
 }
 """Mean bits a weight of llama.cpp's formats (its quantisation tables)."""
+_BITS_STATED = re.compile(r"([\d.]+)bpw")
+_BITS_NAMED = re.compile(r"(?:^|-)i?q(\d)")
 STATE_LAYERS = 48
 UNREAD_BYTES = 3.46e9
 """Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
@@ -100,7 +105,7 @@ def kernel_for(
 ) -> Kernel:
     """Return the kernel that runs ``quant`` on a card with these matrix rates (dense TFLOP/s)."""
     capability = compute_capability or 0.0
-    if engine.endswith("llama.cpp") or quant.startswith("gguf") or quant in GGUF_BITS:
+    if engine.endswith("llama.cpp") or gguf_bits(quant) is not None:
         return Kernel("gguf", bf16_tflops, native=False)
     if quant == "bf16":
         return Kernel("bf16", bf16_tflops)
@@ -116,6 +121,23 @@ def kernel_for(
     return Kernel("marlin", bf16_tflops, native=False)
 
 
+def gguf_bits(quant: str) -> float | None:
+    """Return the mean bits a weight of a llama.cpp format, ``None`` if the name is none of its.
+
+    By the format's table, else as the name states them (``5.076bpw``), else the digit in the name
+    and 0.6 for scales and the tensors kept larger.
+    """
+    name = quant.lower().removeprefix("gguf-").removeprefix("ud-").removeprefix("i1-")
+    if name == "bf16":
+        return 16.0 if quant != name else None
+    if name in GGUF_BITS:
+        return GGUF_BITS[name]
+    if stated := _BITS_STATED.search(name):
+        return float(stated[1])
+    named = _BITS_NAMED.search(name)
+    return int(named[1]) + 0.6 if named else None
+
+
 def weights_read(quant: str, checkpoint_bytes: float | None = None) -> float:
     """Return the bytes that one decode step reads over all ranks.
 
@@ -125,7 +147,7 @@ def weights_read(quant: str, checkpoint_bytes: float | None = None) -> float:
     if checkpoint_bytes is not None:
         drafter = 0.43e9 if quant == "fp8" else 0.85e9
         return max(checkpoint_bytes - UNREAD_BYTES - drafter, 8e9)
-    bits = GGUF_BITS.get(quant.removeprefix("gguf-"))
+    bits = gguf_bits(quant)
     if bits is not None:
         return 25.62e9 * bits / 8
     return READ_BYTES.get(quant, READ_BYTES["bf16"])

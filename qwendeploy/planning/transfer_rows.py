@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from qwendeploy.models.kernels import GGUF_BITS, READ_BYTES
+from qwendeploy.models.kernels import READ_BYTES, gguf_bits
 from qwendeploy.models.speculation import ALIASES, curve_for
 from qwendeploy.models.transfer import Features, Link, TransferFit
 from qwendeploy.models.transfer_fit import Observation
@@ -47,6 +47,8 @@ KV_DTYPE = {
 }
 UNCAPTURED = ("enforce-eager", "cudagraph_mode=NONE")
 HOME_SEGMENTS = ("consumer", "laptop", "unified", "too-old")
+COLLAPSE = 32768
+"""Context past which DFlash on upstream 0.20 runs at a tenth of its speed (study, experiment 5)."""
 DEEP = 4096
 """From this context on the KV format and the attention kernel decide, not the weights."""
 
@@ -147,7 +149,8 @@ def set_aside(row: DecodeRow) -> str | None:
         return "NVFP4 on an image whose kernels are known to be broken"
     if method == "dflash" and (row.spec_tokens or 0) > 15:
         return "more draft tokens than the drafter's block of 16 holds"
-    if method == "dflash" and _release(row.engine_version) == (0, 20) and row.fork is None:
+    upstream_020 = row.fork is None and _release(row.engine_version) == (0, 20)
+    if method == "dflash" and upstream_020 and (row.context or 0) > COLLAPSE:
         return "DFlash on upstream 0.20, which collapses past 32k"
     deep = (row.context or 0) >= DEEP
     if deep and row.kv_cache_dtype and row.kv_cache_dtype not in KV_DTYPE:
@@ -164,7 +167,7 @@ def features_of(row: DecodeRow) -> Features | None:
     method = row.spec_method
     if card is None or base is None or method is None or row.tp is None or row.concurrency is None:
         return None
-    known_quant = row.quant in READ_BYTES or row.quant in GGUF_BITS
+    known_quant = row.quant in READ_BYTES or gguf_bits(row.quant) is not None
     if row.gpu_count not in (row.tp, 1) or not known_quant:
         return None
     tokens = 0 if method == "none" else row.spec_tokens
