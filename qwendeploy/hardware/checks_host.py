@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from qwendeploy.hardware.findings import DockerState, Finding, Patient
@@ -25,12 +27,10 @@ def docker_state() -> DockerState:
     from docker.errors import DockerException
 
     try:
-        client = docker.from_env(timeout=10)
-        try:
+        _connect()
+        with closing(docker.from_env(timeout=10)) as client:
             info = client.info()
             images = tuple(tag for image in client.images.list() for tag in image.tags)
-        finally:
-            client.close()
     except (DockerException, OSError) as problem:
         return DockerState(False, problem=" ".join(str(problem).split())[:300])
     return DockerState(
@@ -43,6 +43,22 @@ def docker_state() -> DockerState:
         ),
         images=images,
     )
+
+
+def _connect() -> None:
+    """Return if the daemon's socket takes connections; the SDK leaks one that does not.
+
+    Raises:
+        OSError: it does not.
+    """
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            one.settimeout(10)
+            try:
+                one.connect(address.removeprefix("unix://"))
+            except OSError as problem:
+                raise OSError(f"{address}: {problem.strerror or problem}") from None
 
 
 def check_docker(patient: Patient) -> Iterator[Finding]:
