@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,6 +112,23 @@ class TransferFit:
                 )
             )
         return results
+
+    def predict_over_content(self, point: Features) -> Estimate:
+        """Return the rate for text of any kind: the value of ``mixed``, the band from prose to code.
+
+        Without drafting content does not matter and this is ``predict``.
+        """
+        if not point.drafted or point.acceptance_length is not None:
+            return self.predict(point)
+        prose, mixed, code = self.predict_many(
+            [replace(point, content=content) for content in ("prose", "mixed", "code")]
+        )
+        return replace(
+            mixed,
+            low=min(prose.low, mixed.low),
+            high=max(code.high, mixed.high),
+            basis=f"{mixed.basis}; prose to code",
+        )
 
     def log_spread(self, points: Sequence[Features]) -> tuple[Array, Array]:
         """Return predicted log rates and their standard deviations, unscaled, a new rig each."""
