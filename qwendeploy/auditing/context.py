@@ -19,6 +19,7 @@ from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import UserError
 from qwendeploy.tables.gpus import find_gpu
 
+_INTERCONNECTS = ("nvlink", "pcie", "unified", "none")
 _SYSTEMS = ("linux", "wsl2", "windows", "container")
 _DESCRIPTION_KEYS = {"gpu", "cards", "gpus"}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s?k\b", re.IGNORECASE)
@@ -109,7 +110,9 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
     unified = content.get("unified_memory_gib")
     said = str(content.get("notes") or "")
     system = str(content.get("os") or "unknown").lower()
-    interconnect = str(content.get("interconnect") or "unknown")
+    interconnect = str(content.get("interconnect") or "unknown").lower()
+    if interconnect not in _INTERCONNECTS:
+        interconnect = "unknown"
     machine = Machine(
         gpus=tuple(gpus),
         count=len(gpus),

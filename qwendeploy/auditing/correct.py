@@ -256,16 +256,16 @@ def _render(draft: Draft) -> str:
     launch = understood.launch
     model = understood.arguments.model
     positional = [_quoted(model)] if model is not None and not _named_model(understood) else []
-    arguments = [*positional, *(_argument(name, value) for name, value in draft.flags)]
+    arguments = [_argument(name, value) for name, value in draft.flags]
     if launch.runtime == "none":
         program = {"vllm": "vllm serve", "llama.cpp": "llama-server"}.get(
             launch.engine, "vllm serve"
         )
         prefix = [f"{name}={_shell(value)}" for name, value in draft.env.items()]
-        return _lines([*prefix, program], arguments)
+        return _lines([*prefix, program, *positional], arguments)
     if launch.runtime == "kubernetes" or not launch.before:
         return _fragment(draft, positional)
-    return _lines([*_container_words(draft)], arguments)
+    return _lines(_container_words(draft), [*positional, *arguments])
 
 
 def _container_words(draft: Draft) -> list[str]:
