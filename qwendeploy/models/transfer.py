@@ -114,7 +114,7 @@ class TransferFit:
         return results
 
     def predict_over_content(self, point: Features) -> Estimate:
-        """Return the rate for text of any kind: the value of ``mixed``, the band from prose to code.
+        """Return the rate for text of any kind: value of ``mixed``, band from prose to code.
 
         Without drafting content does not matter and this is ``predict``.
         """
