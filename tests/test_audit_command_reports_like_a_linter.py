@@ -110,9 +110,9 @@ def test_a_bad_machine_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_container_without_docker_is_an_environment_problem(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     result = CliRunner().invoke(command, ["--container", "q"], standalone_mode=False)
     assert isinstance(result.exception, EnvironmentProblem)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -103,8 +104,8 @@ def inspect_container(name: str) -> str:
     import docker
 
     try:
-        client = docker.from_env()
-        found = client.api.inspect_container(name)
+        with contextlib.closing(docker.from_env()) as client:
+            found = client.api.inspect_container(name)
     except docker.errors.NotFound:
         raise EnvironmentProblem(
             f"no container {name!r}", where="--container", hint="docker ps -a lists them"
