@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from qwendeploy.auditing.request import AuditRequest
 from qwendeploy.auditing.text import LARGEST_BYTES as LARGEST_LAUNCH
 from qwendeploy.planning.request import Pins, Request
+from qwendeploy.running.settings import UpSettings
 
-__all__ = ["LARGEST_LAUNCH", "AuditRequest", "Pins", "Request"]
+__all__ = ["LARGEST_LAUNCH", "AuditRequest", "Pins", "Request", "UpSettings"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from qwendeploy.auditing.document import AuditDocument
     from qwendeploy.auditing.run import CorrectedCommand
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
         Workload,
     )
     from qwendeploy.hardware.findings import DoctorReport
+    from qwendeploy.errors import ExitCode
     from qwendeploy.rendering.writer import Written
+    from qwendeploy.running.images import Told
+    from qwendeploy.running.starting import UpReport
+    from qwendeploy.running.watching import Down, Status
     from qwendeploy.reporting.explanation import Explanation
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.importing import Imported
@@ -489,3 +494,53 @@ def explain_topics() -> tuple[tuple[str, tuple[str, ...]], ...]:
     from qwendeploy.reporting.explanation import topic_groups
 
     return topic_groups()
+
+
+def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpReport:
+    """Start a plan through Docker, wait until it serves, compare applied with asked.
+
+    Secrets come from ``settings.secrets_file``, else from ``secrets.env`` beside the plan.
+
+    Raises:
+        UserError: the plan is impossible or for another machine, or a container is in the way.
+        EnvironmentProblem: Docker, image, port or GPUs are not to be had.
+        FailedStart: the engine ended or hung.
+    """
+    from dataclasses import replace
+
+    from qwendeploy.documents.files import read_plan
+    from qwendeploy.running import starting
+
+    plan = read_plan(plan_file)
+    beside = plan_file.resolve().parent / "secrets.env"
+    if settings.secrets_file is None and beside.exists():
+        settings = replace(settings, secrets_file=beside)
+    return starting.up(plan, settings, told or (lambda _text, _share: None))
+
+
+def status(name: str | None = None) -> tuple[Status, ...]:
+    """Return what the containers of ``name``, or all of ours, are doing."""
+    from qwendeploy.running import watching
+
+    return watching.status(name)
+
+
+def status_exit_code(statuses: tuple[Status, ...]) -> ExitCode:
+    """Return the exit code that goes with the statuses."""
+    from qwendeploy.running import watching
+
+    return watching.exit_code_of(statuses)
+
+
+def logs(name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
+    """Yield the log lines of a started plan."""
+    from qwendeploy.running import watching
+
+    return watching.logs(name, follow=follow, tail=tail)
+
+
+def down(name: str, *, timeout_s: int = 60) -> Down:
+    """Stop and remove a started plan; its caches stay."""
+    from qwendeploy.running import watching
+
+    return watching.down(name, timeout_s=timeout_s)
