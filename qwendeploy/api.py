@@ -30,13 +30,13 @@ if TYPE_CHECKING:
         VerifyReport,
         Workload,
     )
-    from qwendeploy.hardware.findings import DoctorReport
     from qwendeploy.errors import ExitCode
+    from qwendeploy.hardware.findings import DoctorReport
     from qwendeploy.rendering.writer import Written
+    from qwendeploy.reporting.explanation import Explanation
     from qwendeploy.running.images import Told
     from qwendeploy.running.starting import UpReport
     from qwendeploy.running.watching import Down, Status
-    from qwendeploy.reporting.explanation import Explanation
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.importing import Imported
     from qwendeploy.tables.own import ImportRecord

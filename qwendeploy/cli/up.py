@@ -1,0 +1,77 @@
+"""``qwendeploy up``: start a plan and compare what is applied with what was asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from qwendeploy import api
+from qwendeploy.reporting.progress import progress
+
+
+@click.command("up")
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--name", default="qwendeploy", show_default=True, help="Of the container.")
+@click.option("-y", "--yes", is_flag=True, help="Replace a container of another plan unasked.")
+@click.option("--network", metavar="NAME", help="Docker network; else Docker's default bridge.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1, 86400),
+    help="Seconds to wait; else the plan's boot time and download.",
+)
+@click.option(
+    "--secrets",
+    "secrets_file",
+    type=click.Path(path_type=Path),
+    help="Env file with key and token; else secrets.env beside the plan.",
+)
+@click.option("--checks/--no-checks", default=True, help="Look at this machine's GPUs first.")
+@click.option("--writable", is_flag=True, help="Leave the container's root file system writable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    plan: Path,
+    name: str,
+    yes: bool,
+    network: str | None,
+    timeout_s: float | None,
+    secrets_file: Path | None,
+    checks: bool,
+    writable: bool,
+    as_json: bool,
+) -> int:
+    """Start PLAN through Docker, wait until it serves, and read back what was applied."""
+    settings = api.UpSettings(
+        name=name,
+        yes=yes,
+        network=network,
+        timeout_s=timeout_s,
+        secrets_file=secrets_file,
+        checks=checks,
+        writable=writable,
+        confirm=_confirm if sys.stdin.isatty() else None,
+    )
+    from qwendeploy.reporting.running_text import failed_text, up_json, up_text
+
+    try:
+        with progress(quiet=as_json) as told:
+            report = api.up(plan, settings, told)
+    except BaseException as problem:
+        if shown := failed_text(problem):
+            click.echo(shown, err=True)
+        raise
+    if as_json:
+        click.echo(json.dumps(up_json(report), indent=2))
+    else:
+        click.echo(up_text(report, str(plan)))
+    return report.exit_code
+
+
+def _confirm(lines: list[str]) -> bool:
+    click.echo("another plan runs under this name; the change:", err=True)
+    for line in lines:
+        click.echo(f"  {line}", err=True)
+    return click.confirm("replace it?", err=True)

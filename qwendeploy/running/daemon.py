@@ -1,0 +1,118 @@
+"""The Docker daemon: reached, or an error that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from qwendeploy.errors import EnvironmentProblem, QwendeployError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+TIMEOUT_S = 120
+"""Of one call; creating the first container after a boot took 4 s on a busy machine."""
+
+
+def connect() -> DockerClient:
+    """Return a client of the daemon that ``DOCKER_HOST`` or the usual socket names.
+
+    Raises:
+        EnvironmentProblem: it does not answer or refuses.
+    """
+    import docker
+
+    with told_as_environment():
+        client = docker.from_env(timeout=TIMEOUT_S)
+        client.ping()
+    return client
+
+
+@contextmanager
+def told_as_environment(doing: str = "") -> Iterator[None]:
+    """Turn errors of daemon and socket into an ``EnvironmentProblem`` with the way out."""
+    import docker.errors
+
+    try:
+        yield
+    except QwendeployError:
+        raise
+    except docker.errors.APIError as problem:
+        raise refused(problem.explanation or str(problem), doing) from None
+    except (docker.errors.DockerException, OSError) as problem:
+        raise unreachable(f"{type(problem).__name__}: {problem}", doing) from None
+
+
+def unreachable(text: str, doing: str = "") -> EnvironmentProblem:
+    """Return the error for a daemon that cannot be talked to."""
+    if "Permission denied" in text or "PermissionError" in text:
+        return EnvironmentProblem(
+            "the Docker daemon's socket is closed to this user",
+            where=doing or None,
+            hint="run as root, or join the docker group: sudo usermod -aG docker $USER, then log"
+            " in again",
+        )
+    if "Read timed out" in text:
+        return EnvironmentProblem(
+            f"the Docker daemon did not answer within {TIMEOUT_S} s",
+            where=doing or None,
+            hint="look at `systemctl status docker`; `qwendeploy status` tells what is left",
+        )
+    return EnvironmentProblem(
+        "the Docker daemon does not answer",
+        where=doing or None,
+        hint="start it with `systemctl start docker`, or set DOCKER_HOST",
+    )
+
+
+_REFUSALS = (
+    (
+        r"port is already allocated|address already in use",
+        "the port is in use",
+        "stop what listens there, or make the plan with another --port",
+    ),
+    (
+        r"could not select device driver|unknown or invalid runtime|nvidia-container-cli",
+        "Docker cannot give GPUs to containers",
+        "install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`"
+        " and restart Docker",
+    ),
+    (
+        r"unresolvable cdi",
+        "Docker does not know the plan's GPUs",
+        "make the plan on this machine: `qwendeploy recommend`",
+    ),
+    (
+        r"bind source path does not exist",
+        "a directory of the plan is not on this machine",
+        "correct option.checkpoint, or make the plan on this machine",
+    ),
+    (
+        r"network \S+ not found",
+        "Docker does not know the network",
+        "`docker network ls` lists those that are there",
+    ),
+    (
+        r"no space left on device",
+        "the disk is full",
+        "`docker system df` shows what takes the space",
+    ),
+    (
+        r"setting rlimit.*operation not permitted",
+        "the host does not allow the container's limits",
+        "allow locked memory for Docker: LimitMEMLOCK=infinity in its unit",
+    ),
+)
+"""Pattern of the daemon's answer, what it means, the way out."""
+
+
+def refused(text: str, doing: str = "") -> EnvironmentProblem:
+    """Return the error for a daemon that said no, with its own words."""
+    for pattern, meaning, hint in _REFUSALS:
+        if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
+            return EnvironmentProblem(
+                f"{meaning}; Docker says: {text.strip()}", where=doing or None, hint=hint
+            )
+    return EnvironmentProblem(f"Docker refuses: {text.strip()}", where=doing or None)

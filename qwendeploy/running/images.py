@@ -1,0 +1,115 @@
+"""The image of a plan: present or pulled with progress, and pinned to the digest it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qwendeploy.errors import EnvironmentProblem
+from qwendeploy.running.daemon import told_as_environment
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+Told = Callable[[str, float | None], None]
+"""Receives what is going on and the share done, ``None`` if unknown."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that is here."""
+
+    id: str
+    reference: str
+    """Name with digest where a registry knows it, else the name as asked."""
+    digest: str | None
+    """``sha256:...`` of the registry's manifest; ``None`` for an image made here."""
+    pulled: bool
+
+
+def ensure_image(client: DockerClient, reference: str, told: Told) -> Image:
+    """Return the image that ``reference`` names, pulled if it is not here.
+
+    Raises:
+        EnvironmentProblem: it cannot be pulled.
+    """
+    import docker.errors
+
+    with told_as_environment(f"image {reference}"):
+        try:
+            found = client.images.get(reference)
+        except docker.errors.ImageNotFound:
+            _pull(client, reference, told)
+            return _described(client.images.get(reference), reference, pulled=True)
+        return _described(found, reference, pulled=False)
+
+
+def _described(image: Any, reference: str, *, pulled: bool) -> Image:
+    name = _name(reference)
+    for known in image.attrs.get("RepoDigests") or ():
+        repository, _, digest = known.partition("@")
+        if _short(repository) == _short(name):
+            tagged = reference.partition("@")[0]
+            return Image(image.id, f"{tagged}@{digest}", digest, pulled)
+    return Image(image.id, reference, None, pulled)
+
+
+def _name(reference: str) -> str:
+    """Return the repository of a reference."""
+    without_digest = reference.partition("@")[0]
+    head, colon, tag = without_digest.rpartition(":")
+    return head if colon and "/" not in tag else without_digest
+
+
+def _short(repository: str) -> str:
+    """Return the repository without the default host and library that Docker leaves out."""
+    return repository.removeprefix("docker.io/").removeprefix("library/")
+
+
+def _pull(client: DockerClient, reference: str, told: Told) -> None:
+    """Pull and report the share of bytes that are here, over all layers."""
+    import docker.errors
+
+    layers: dict[str, tuple[int, int]] = {}
+    told(f"pulling {reference}", None)
+    repository, tag = _split(reference)
+    try:
+        for event in client.api.pull(repository, tag=tag, stream=True, decode=True):
+            if "error" in event:
+                raise _not_pulled(reference, str(event["error"]))
+            detail = event.get("progressDetail") or {}
+            if event.get("status") == "Downloading" and detail.get("total"):
+                layers[event["id"]] = (int(detail["current"]), int(detail["total"]))
+            elif event.get("status") in {"Download complete", "Pull complete"}:
+                size = layers.get(event["id"], (0, 0))[1]
+                layers[event["id"]] = (size, size)
+            total = sum(size for _, size in layers.values())
+            if total:
+                here = sum(done for done, _ in layers.values())
+                told(f"pulling {reference}: {here / 2**30:.1f} GiB", here / total)
+    except docker.errors.APIError as problem:
+        raise _not_pulled(reference, str(problem.explanation or problem)) from None
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """Return repository and tag or digest as the pull call takes them."""
+    if "@" in reference:
+        return _name(reference), reference.partition("@")[2]
+    name = _name(reference)
+    return name, reference[len(name) + 1 :] or "latest"
+
+
+def _not_pulled(reference: str, text: str) -> EnvironmentProblem:
+    low = text.lower()
+    if "not found" in low or "manifest unknown" in low or "denied" in low:
+        hint = "check the name; a private image needs `docker login`"
+    elif "no space left" in low:
+        hint = "make room: `docker system df` shows what takes the space"
+    else:
+        hint = "check the network, or load the image with `docker load`"
+    return EnvironmentProblem(
+        f"the image cannot be pulled; Docker says: {text.strip()}",
+        where=f"image {reference}",
+        hint=hint,
+    )

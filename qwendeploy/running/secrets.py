@@ -1,0 +1,48 @@
+"""Key and token for the container: from the env file beside the plan, nowhere else."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from qwendeploy.errors import UserError
+from qwendeploy.rendering.launch import HUB_TOKEN, Launch
+from qwendeploy.rendering.writer import variables
+
+
+def read_secrets(launch: Launch, file: Path | None) -> dict[str, str]:
+    """Return the secrets that ``file`` holds for this launch; other variables are left out.
+
+    Raises:
+        UserError: the file cannot be read, others can read it, or a required secret is missing.
+    """
+    held: dict[str, str] = {}
+    if file is not None:
+        try:
+            mode = stat.S_IMODE(file.stat().st_mode)
+            held = variables(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as problem:
+            raise UserError(
+                f"cannot be read: {getattr(problem, 'strerror', None) or problem}", where=str(file)
+            ) from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise UserError(
+                f"others can read the secrets: mode {mode:04o}",
+                where=str(file),
+                hint=f"chmod 600 {file}",
+            )
+    allowed = (launch.api_key_variable, HUB_TOKEN)
+    found = {name: held[name] for name in allowed if held.get(name)}
+    for name in launch.required_secrets:
+        if name not in found:
+            reason = (
+                f"the plan listens on {launch.listen}"
+                if name == launch.api_key_variable
+                else "a checkpoint is gated"
+            )
+            raise UserError(
+                f"{name} is needed, since {reason}",
+                where=str(file) if file else "no secrets.env beside the plan",
+                hint="`qwendeploy generate PLAN -o DIR` writes one; up DIR/plan.yaml then uses it",
+            )
+    return found

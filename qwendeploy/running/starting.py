@@ -1,0 +1,305 @@
+"""``up``: a plan becomes a serving container, or everything is as it was before.
+
+A new container starts under ``NAME-next`` and takes the name once it serves. If it needs the
+port or GPUs of the present one, that one is stopped, but kept until then: when the new one fails
+or the user interrupts, the new one is removed and the old one started again. After a kill that
+leaves no time for this, both are there, labelled, and the next ``up`` goes on from there.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from qwendeploy.documents import Cause, Plan
+from qwendeploy.errors import EnvironmentProblem, ExitCode, QwendeployError, UserError
+from qwendeploy.rendering import container as places
+from qwendeploy.rendering.launch import Launch, launch_of
+from qwendeploy.running import evidence, found
+from qwendeploy.running.container_spec import (
+    create_arguments,
+    description,
+    differences,
+    fingerprint,
+    hub_directory,
+)
+from qwendeploy.running.daemon import connect, told_as_environment
+from qwendeploy.running.images import Image, Told, ensure_image
+from qwendeploy.running.preflight import check_machine
+from qwendeploy.running.readback import Check, ServerPages, compare, server_pages
+from qwendeploy.running.secrets import read_secrets
+from qwendeploy.running.settings import UpSettings
+from qwendeploy.running.waiting import Boot, start_of_log, wait_until_serving
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+@dataclass(frozen=True)
+class UpReport:
+    """What runs now and how it compares with the plan."""
+
+    name: str
+    container_id: str
+    plan_id: str
+    did: str
+    """``started``, ``replaced``, ``was running`` or ``was started again``."""
+    base_url: str
+    image: Image
+    boot_s: float | None
+    checks: tuple[Check, ...]
+    causes: tuple[Cause, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Done if everything applied is as asked, else refuted."""
+        agree = all(check.agrees for check in self.checks)
+        return ExitCode.DONE if agree else ExitCode.REFUTED
+
+
+def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
+    """Start the plan, wait until it serves, and compare what is applied with what was asked.
+
+    Raises:
+        UserError: the plan is impossible, a foreign container has the name, or the user said no.
+        EnvironmentProblem: Docker, image, port or GPUs are not to be had.
+        FailedStart: the engine ended or hung; carries causes and the last lines of its log.
+    """
+    launch = launch_of(plan, name=settings.name, writable=settings.writable)
+    if launch.image is None:
+        raise UserError(
+            "the plan names no image",
+            where="option.image",
+            hint="recommend with --image, or generate a script for a virtual environment",
+        )
+    secrets = read_secrets(launch, settings.secrets_file)
+    client = connect()
+    present = found.find(client, settings.name)
+    wanted = fingerprint(launch, network=settings.network)
+    current = present.current
+    if current is not None and found.launch_of(current) == wanted and _runs(current):
+        _discard(present.upcoming)
+        return _again(client, plan, launch, current, settings, secrets, told)
+    if current is not None and found.launch_of(current) != wanted:
+        _ask(settings, found.details_of(current), description(launch, network=settings.network))
+    if settings.checks:
+        check_machine(plan, launch, occupied=current is not None and _runs(current))
+    image = ensure_image(client, launch.image, told)
+    with _terminate_as_interrupt():
+        swap = Swap(client, launch, image, present, wanted)
+        return _start(swap, plan, settings, secrets, told)
+
+
+def _runs(container: Any) -> bool:
+    return container.status in {"running", "restarting"}
+
+
+def _again(
+    client: DockerClient,
+    plan: Plan,
+    launch: Launch,
+    current: Any,
+    settings: UpSettings,
+    secrets: Mapping[str, str],
+    told: Told,
+) -> UpReport:
+    """Report on a container that already runs this launch, waiting if it is still booting."""
+    wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
+    image = ensure_image(client, launch.image or "", told)
+    boot = Boot(start_of_log(current))
+    report = _report(plan, launch, current, image, boot, secrets, did="was running")
+    return replace(report, boot_s=None)
+
+
+def _ask(settings: UpSettings, before: dict[str, str], after: dict[str, str]) -> None:
+    lines = differences(before, after) or ["only what is not described differs"]
+    if settings.yes or (settings.confirm is not None and settings.confirm(lines)):
+        return
+    raise UserError(
+        "another plan runs under this name: " + "; ".join(lines),
+        where=f"container {settings.name}",
+        hint="repeat with --yes to replace it, or with another --name",
+    )
+
+
+@dataclass
+class Swap:
+    """The change from the present container to the new one."""
+
+    client: DockerClient
+    launch: Launch
+    image: Image
+    present: found.Present
+    wanted: str
+    stopped: bool = False
+    """Whether the present container was stopped for the new one."""
+    new: Any | None = None
+
+
+def _start(
+    swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: Told
+) -> UpReport:
+    current = swap.present.current
+    try:
+        _make_room(swap, told)
+        _create(swap, settings, secrets)
+        boot = wait_until_serving(swap.new, swap.launch, plan, told, timeout_s=settings.timeout_s)
+        did = _take_over(swap)
+    except BaseException as problem:
+        _undo(swap, problem, told)
+        raise
+    assert swap.new is not None
+    report = _report(plan, swap.launch, swap.new, swap.image, boot, secrets, did=did)
+    if current is None:
+        return report
+    return replace(report, notes=(*report.notes, "the previous container is removed"))
+
+
+def _make_room(swap: Swap, told: Told) -> None:
+    """Remove the rest of an earlier attempt and stop the present container if it is in the way."""
+    _discard(swap.present.upcoming)
+    current = swap.present.current
+    if current is None or not _runs(current) or not _in_the_way(current, swap.launch):
+        return
+    told("stopping the present container", None)
+    swap.stopped = True
+    with told_as_environment(f"container {current.name}"):
+        current.stop(timeout=places.STOP_S)
+
+
+def _in_the_way(current: Any, launch: Launch) -> bool:
+    """Whether the present container holds the port or a GPU that the new one needs."""
+    details = found.details_of(current)
+    gpus = set(details.get("gpus", "").split(","))
+    port = details.get("address", "").rsplit(":", 2)[-2:-1]
+    if not details:
+        return True
+    return bool(gpus & set(launch.gpus)) or port == [str(launch.port)]
+
+
+def _create(swap: Swap, settings: UpSettings, secrets: Mapping[str, str]) -> None:
+    hub = hub_directory()
+    try:
+        hub.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"the cache of the weights cannot be made: {problem.strerror}",
+            where=str(hub),
+            hint="set HF_HOME to a directory with room for the weights",
+        ) from None
+    arguments = create_arguments(swap.launch, secrets=secrets, network=settings.network, hub=hub)
+    with told_as_environment(f"container {settings.name}"):
+        swap.new = swap.client.containers.create(
+            swap.image.id, name=settings.name + found.NEXT, **arguments
+        )
+        swap.new.start()
+
+
+def _take_over(swap: Swap) -> str:
+    """Give the name to the new container and let it restart after a crash."""
+    current, new = swap.present.current, swap.new
+    assert new is not None
+    with told_as_environment(f"container {swap.launch.name}"):
+        if current is not None:
+            current.remove(force=True)
+        new.rename(swap.launch.name)
+        new.update(restart_policy={"Name": "on-failure", "MaximumRetryCount": places.RESTARTS})
+        new.reload()
+    return "started" if current is None else "replaced"
+
+
+def _undo(swap: Swap, problem: BaseException, told: Told) -> None:
+    """Remove the new container and start the present one again; tell what is left if that fails."""
+    current = swap.present.current
+    try:
+        if swap.new is None:
+            swap.new = found.find(swap.client, swap.launch.name).upcoming
+        _discard(swap.new)
+        if swap.stopped and current is not None:
+            told("starting the previous container again", None)
+            with told_as_environment(f"container {current.name}"):
+                current.start()
+    except QwendeployError as second:
+        left = f"{swap.launch.name}{found.NEXT}"
+        problem.add_note(f"{second.what}: {left} may be left; `qwendeploy down` removes it")
+        return
+    state = "the unfinished container is removed" if swap.new is not None else "nothing was started"
+    if swap.stopped:
+        state += "; the previous one runs again"
+    problem.add_note(state)
+
+
+def _discard(container: Any | None) -> None:
+    import docker.errors
+
+    if container is None:
+        return
+    with told_as_environment(f"container {container.name}"):
+        try:
+            container.remove(force=True)
+        except docker.errors.NotFound:
+            return
+
+
+def _report(
+    plan: Plan,
+    launch: Launch,
+    container: Any,
+    image: Image,
+    boot: Boot,
+    secrets: Mapping[str, str],
+    *,
+    did: str,
+) -> UpReport:
+    from qwendeploy.diagnosis import causes
+
+    with told_as_environment(f"container {container.name}"):
+        container.reload()
+    pages: ServerPages = server_pages(launch, api_key=secrets.get(launch.api_key_variable))
+    checks = compare(plan, launch, image, container.attrs, boot.log, pages)
+    notes = []
+    if image.digest is not None and not launch.pinned:
+        notes.append(f"pinned: {image.reference}")
+    elif image.digest is None:
+        notes.append(f"the image has no digest of a registry; its id is {image.id}")
+    stored = evidence.store(plan, boot.log, pages.blocks)
+    if stored is not None:
+        notes.append(stored)
+    return UpReport(
+        name=launch.name,
+        container_id=str(container.id),
+        plan_id=plan.plan_id,
+        did=did,
+        base_url=launch.base_url,
+        image=image,
+        boot_s=boot.seconds or None,
+        checks=checks,
+        causes=causes(boot.log.lines),
+        notes=tuple(notes),
+    )
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that nothing is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,209 @@
+"""From a started container to a server that answers, or to the reason why it does not."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qwendeploy.diagnosis import causes
+from qwendeploy.documents import Cause, Plan
+from qwendeploy.errors import ExitCode, QwendeployError
+from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
+from qwendeploy.running import http
+from qwendeploy.running.boot_log import PHASES, BootLog
+from qwendeploy.running.daemon import connect, told_as_environment
+from qwendeploy.running.gpu_load import gpu_metrics
+
+if TYPE_CHECKING:
+    from qwendeploy.running.images import Told
+
+POLL_S = 0.25
+ASK_S = 1.0
+"""Between two looks at container and health."""
+LAST_LINES = 15
+"""Lines of the log shown with a failed start."""
+
+
+@dataclass
+class Boot:
+    """One start as it was watched."""
+
+    log: BootLog
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds after which each phase began."""
+
+
+class FailedStart(QwendeployError):
+    """The engine ended or hung before it served: the plan does not run here."""
+
+    exit_code = ExitCode.REFUTED
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        causes: tuple[Cause, ...] = (),
+        lines: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.causes = causes
+        self.lines = lines
+
+
+def wait_until_serving(
+    container: Any, launch: Launch, plan: Plan, told: Told, *, timeout_s: float | None
+) -> Boot:
+    """Return once ``/health`` answers 200 on the published address.
+
+    Raises:
+        FailedStart: the engine ended, or did not serve in time.
+        EnvironmentProblem: the daemon went away.
+    """
+    limit = timeout_s if timeout_s is not None else float(launch.start_period_s)
+    boot = Boot(BootLog())
+    lines = _followed(container.id)
+    begin = asked = time.monotonic()
+    while True:
+        _drain(lines, boot, begin)
+        boot.seconds = time.monotonic() - begin
+        told(_progress(boot, plan), _share(boot, plan))
+        if time.monotonic() - asked >= ASK_S:
+            asked = time.monotonic()
+            with told_as_environment(f"container {container.name}"):
+                container.reload()
+            if container.status not in {"created", "running", "restarting"}:
+                raise _ended(container, boot)
+            if http.get(f"{launch.base_url}/health").status == 200:
+                boot.log = start_of_log(container)
+                return boot
+            if boot.seconds > limit:
+                raise _hung(container, launch, boot, limit)
+        time.sleep(POLL_S)
+
+
+def start_of_log(container: Any) -> BootLog:
+    """Return the log of the container's present start, up to where it serves."""
+    log = BootLog()
+    started = _epoch(container.attrs["State"]["StartedAt"])
+    with told_as_environment(f"container {container.name}"):
+        for line in _lines(container.logs(stream=True, follow=False, since=started)):
+            log.read(line)
+            if log.phase == "serving":
+                break
+    return log
+
+
+def _epoch(text: str) -> float:
+    """Return Docker's RFC 3339 time, which has nanoseconds, as seconds; the API takes both."""
+    from datetime import datetime
+
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = datetime.fromisoformat(f"{whole}+00:00").timestamp()
+    return seconds + float(f"0.{fraction[:6] or 0}")
+
+
+def _followed(container_id: str) -> queue.SimpleQueue[str]:
+    """Return a queue that a thread fills with the container's lines as they come."""
+    import docker.errors
+
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def follow() -> None:
+        # a client of its own: a stream holds its connection
+        try:
+            found = connect().containers.get(container_id)
+            for line in _lines(found.logs(stream=True, follow=True)):
+                lines.put(line)
+        except (QwendeployError, docker.errors.DockerException, OSError):
+            # the waiting loop asks the daemon itself and tells what is wrong
+            return
+
+    threading.Thread(target=follow, daemon=True, name="engine-log").start()
+    return lines
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _drain(lines: queue.SimpleQueue[str], boot: Boot, begin: float) -> None:
+    while not lines.empty():
+        if boot.log.read(lines.get()):
+            boot.phases[boot.log.phase] = time.monotonic() - begin
+
+
+def _expected(boot: Boot, plan: Plan) -> tuple[float | None, str]:
+    """Return the boot time that the plan expects, and which kind of boot it is of."""
+    if boot.log.warm and plan.boot_warm_s is not None:
+        return plan.boot_warm_s.value, "warm boot"
+    if plan.boot_first_s is not None:
+        return plan.boot_first_s.value, "first boot"
+    return None, ""
+
+
+def _progress(boot: Boot, plan: Plan) -> str:
+    text = PHASES[boot.log.phase]
+    if boot.log.phase == "weights" and boot.log.shards_percent is not None:
+        text += f" {boot.log.shards_percent} %"
+    expected, kind = _expected(boot, plan)
+    if expected is None:
+        return f"{text}: {boot.seconds:.0f} s"
+    return f"{text}: {boot.seconds:.0f} s of about {expected:.0f} s ({kind})"
+
+
+def _share(boot: Boot, plan: Plan) -> float | None:
+    expected, _ = _expected(boot, plan)
+    return min(0.99, boot.seconds / expected) if expected else None
+
+
+def _ended(container: Any, boot: Boot) -> FailedStart:
+    with told_as_environment(f"container {container.name}"):
+        text = container.logs(tail=4000).decode("utf-8", "replace")
+    log = BootLog().read_all(text.splitlines())
+    state = container.attrs["State"]
+    how = f"exit code {state['ExitCode']}"
+    if state.get("OOMKilled"):
+        how += ", killed for host memory"
+    if state.get("Error"):
+        how += f": {state['Error']}"
+    found = causes(log.lines)
+    return FailedStart(
+        f"the engine ended while {PHASES[log.phase]}, after {boot.seconds:.0f} s ({how})",
+        where=f"container {container.name}",
+        hint=found[0].fix if found else "the lines above are the last ones of its log",
+        causes=found,
+        lines=tuple(list(log.lines)[-LAST_LINES:]),
+    )
+
+
+def _hung(container: Any, launch: Launch, boot: Boot, limit: float) -> FailedStart:
+    metrics = {"healthy": 0.0, **gpu_metrics(launch.gpus)}
+    found = causes(boot.log.lines, metrics)
+    health = (container.attrs["State"].get("Health") or {}).get("Status", "unknown")
+    published = container.attrs["NetworkSettings"]["Ports"].get(f"{CONTAINER_PORT}/tcp")
+    if boot.log.phase == "serving" and not published:
+        hint = "the container's network publishes no port: start with another --network"
+    elif found:
+        hint = found[0].fix
+    else:
+        hint = "--timeout SECONDS waits longer; the lines above are the last ones of its log"
+    return FailedStart(
+        f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}"
+        f" (container health: {health})",
+        where=f"container {container.name}",
+        hint=hint,
+        causes=found,
+        lines=tuple(list(boot.log.lines)[-LAST_LINES:]),
+    )

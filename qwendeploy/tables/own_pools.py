@@ -1,0 +1,72 @@
+"""KV pools that servers started on this machine really got: evidence of kind ``measured-here``.
+
+``pools_own.csv`` in the user's data directory has the columns of the shipped pool table and is
+written whole under a temporary name. One start of one plan is one row; the same pool of the same
+plan again changes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from pathlib import Path
+
+from qwendeploy.documents.files import write_text
+from qwendeploy.tables.own import own_directory
+from qwendeploy.tables.pools import PoolRow
+from qwendeploy.tables.reader import read_csv
+
+TABLE = "pools_own.csv"
+
+
+def own_pools(directory: Path | None = None) -> tuple[PoolRow, ...]:
+    """Return the pools of this machine's own starts, oldest first; empty if there is none.
+
+    Raises:
+        DataError: the table is there but damaged.
+    """
+    path = (directory or own_directory()) / TABLE
+    return read_csv(path, PoolRow) if path.exists() else ()
+
+
+def add_pool(row: PoolRow, directory: Path | None = None) -> bool:
+    """Append a pool; return whether it was new.
+
+    Raises:
+        UserError: the table cannot be written.
+        DataError: the table is there but damaged.
+    """
+    present = own_pools(directory)
+    if any(_measurement(known) == _measurement(row) for known in present):
+        return False
+    place = directory or own_directory()
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(place / TABLE, _text((*present, row)), force=True)
+    return True
+
+
+def _measurement(row: PoolRow) -> dict[str, object]:
+    return {
+        field.name: getattr(row, field.name)
+        for field in dataclasses.fields(row)
+        if field.name not in {"row_id", "evidence"}
+    }
+
+
+def _text(rows: tuple[PoolRow, ...]) -> str:
+    columns = [field.name for field in dataclasses.fields(PoolRow)]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(getattr(row, name)) for name in columns])
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
