@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from qwendeploy.documents import Content, RunDocument, VerifyReport
+from plan_samples import figure, sample_plan
+
+from qwendeploy.documents import Content, Plan, Predictions, RunDocument, VerifyReport
 from qwendeploy.verification.client import Client, Limits
 from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.server import Surface, survey
@@ -54,10 +56,43 @@ def verified(url: str, plan: Any = None, **changes: Any) -> tuple[RunDocument, V
     """Return run and report of a brief verification."""
     rate_only = changes.pop("rate_only", False)
     directory = changes.pop("directory", None)
+    if plan is not None:
+        changes = {"concurrency": None, "context": None, **changes}
     return verify(
         plan,
         resolve_target(url),
         brief_settings(**changes),
         directory=directory,
         rate_only=rate_only,
+    )
+
+
+POOL = ("--block-tokens", "800", "--state-groups", "3", "--spec-tokens", "3", "--tokens", "3,1,2",
+        "--max-model-len", "8000", "--version", "0.22.0")  # fmt: skip
+"""The layout of FP8 + MTP3 as the block arithmetic has it, on a server of 8,000 tokens."""
+
+
+def small_plan(
+    rate: float = 300.0, spread: float = 0.12, *, concurrency: int = 3, **changes: Any
+) -> Plan:
+    """Return a plan that the known server with ``POOL`` fulfils at 100 tok/s a stream."""
+    plan = sample_plan(checkpoint="known/known", **changes)
+    option = plan.option.model_copy(update={"max_model_len": 8000, "max_num_seqs": 32})
+    point = plan.operating_point.model_copy(update={"concurrency": concurrency, "context": 600})
+    predictions = Predictions(
+        aggregate_decode_tps=figure(rate, "tok/s", spread),
+        per_user_decode_tps=figure(rate / concurrency, "tok/s", spread),
+        tpot_ms=figure(1e3 * concurrency / rate, "ms", spread),
+        ttft_cold_ms=figure(32, "ms", 0.5),
+        kv_pool_blocks=figure(100_000, "blocks", 0.05),
+        max_typical_context_tokens=figure(2400, "tokens", 0),
+        reasons={"ttft_warm_ms": "prefix caching is off"},
+    )
+    return plan.model_copy(
+        update={
+            "option": option,
+            "operating_point": point,
+            "predictions": predictions,
+            "served_model_name": "known",
+        }
     )

@@ -29,6 +29,7 @@ Counted = Literal["continuous", "final", "chunk_ratio", "metrics", "none"]
 
 OWN_TOKENS = 64
 """Tokens of its own that a stream adds to a shared context, as in the tables' measurements."""
+BROKEN = "the server failed too many requests; the load was ended"
 OUTPUT_CAP = 65536
 """Longest output asked for; streams are cancelled when the measurement is over."""
 
@@ -139,6 +140,8 @@ class Decode:
             if await self._all_decode():
                 await self._settle()
                 await self._measure()
+            if self.streams.broken.is_set():
+                self.notes.append(BROKEN)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -171,8 +174,6 @@ class Decode:
                 return True
             if not running and now - begin > self.client.limits.first + 1:
                 break
-        if self.streams.broken.is_set():
-            self.notes.append("the server failed too many requests; the load was ended")
         return bool(self.streams.decoding) and not self.streams.broken.is_set()
 
     async def _settle(self) -> None:
@@ -181,6 +182,8 @@ class Decode:
         arrivals = self.streams.arrivals
         while time.perf_counter() - begin < self.settings.settle_s:
             await asyncio.sleep(0.1)
+            if self.streams.broken.is_set():
+                return
             now = time.perf_counter()
             chunks = arrivals.chunks_between(begin, now)
             per_second = chunks / (now - begin)
@@ -219,7 +222,6 @@ class Decode:
                 self.told(f"window {len(self.windows) + 1} of {settings.windows}: {text}", share)
                 await asyncio.sleep(min(0.25, max(0.001, start + settings.window_s - now)))
                 if self.streams.broken.is_set():
-                    self.notes.append("the server failed too many requests; the load was ended")
                     return
             edge = await self._edge_after(start + settings.window_s, reference)
             if edge is None:

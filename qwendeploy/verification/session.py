@@ -40,12 +40,13 @@ from qwendeploy.verification.settings import EFFORT, Settings, operating_point, 
 from qwendeploy.verification.statistics import Interval, t_interval, widened
 from qwendeploy.verification.target import Target, is_loopback
 from qwendeploy.verification.telemetry import Gpus
-from qwendeploy.verification.verdict import RATE
+from qwendeploy.verification.verdict import RATE, predictions_at
 from qwendeploy.verification.watch import Lateness
 from qwendeploy.verification.writer import write_run
 
 Told = Callable[[str, float | None], None]
 SAVE_EVERY_S = 5.0
+SERVER_GONE = "the server no longer answers"
 
 
 class Session:
@@ -80,6 +81,7 @@ class Session:
         self.requests: list[dict[str, Any]] = []
         self.fill = Fill(reason="not tested")
         self.gates: tuple[Gate, ...] = ()
+        self.gone = False
         self.surface: Surface | None = None
         self.decode: Decode | None = None
         self.lateness = Lateness()
@@ -99,7 +101,7 @@ class Session:
         try:
             async with Client(self.target, self.settings.limits) as client:
                 await self._stages(client, gpus)
-            self.status = "failed" if self._nothing_measured() else "complete"
+            self.status = "failed" if self.gone or self._nothing_measured() else "complete"
         except asyncio.CancelledError:
             self.status = "interrupted"
             raise
@@ -128,6 +130,8 @@ class Session:
         self._enter("decode")
         await self._decode(client, gpus)
         self._freeze_client()
+        if not await self._alive(client):
+            return
         if self._wanted(self.settings.fill, self.effort.fill):
             self._enter("fill")
             await self._fill(client, gpus)
@@ -135,6 +139,20 @@ class Session:
             self._enter("gates")
             await self._run_gates(client)
         self._enter("done")
+
+    async def _alive(self, client: Client) -> bool:
+        """Return whether the server still answers, and note if not."""
+        try:
+            page = await client.page("/health", timeout=10)
+            answers = page.status < 500
+            told = f"/health answers {page.status}"
+        except (OSError, TimeoutError) as problem:
+            answers, told = False, str(problem) or "no answer"
+        if not answers:
+            self.gone = True
+            self.warnings.append(f"{SERVER_GONE} ({told}), after: {self.stage}")
+            self.fill = Fill(reason="the server no longer answers")
+        return answers
 
     @staticmethod
     def _wanted(asked: bool | None, usual: bool) -> bool:
@@ -206,7 +224,10 @@ class Session:
         interval = t_interval(rates)
         if interval.half < 0.005:
             return True
-        predicted = self.plan.predictions.aggregate_decode_tps if self.plan else None
+        predicted = None
+        if self.plan is not None:
+            here, _ = predictions_at(self.plan, self.point.as_dict())
+            predicted = here.aggregate_decode_tps
         if predicted is None or interval.half > 0.02:
             return False
         wide: Interval = widened(interval)

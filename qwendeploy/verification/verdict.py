@@ -10,8 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from qwendeploy.documents import Fill, Gate, Outcome, Plan, RunDocument, Verdict
+from qwendeploy.documents import (
+    PREDICTION_NAMES,
+    Fill,
+    Gate,
+    Outcome,
+    Plan,
+    Predictions,
+    RunDocument,
+    Verdict,
+)
 from qwendeploy.errors import ExitCode
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
@@ -100,13 +110,16 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
     limits = _limited(plan)
     broken = _undecidable(run)
     verdicts = []
-    for name, predicted in _predictions(plan).items():
+    predictions, elsewhere = predictions_at(plan, run.operating_point)
+    for name in PREDICTION_NAMES:
+        predicted = getattr(predictions, name)
         measured = run.figures.get(name)
         if predicted is None and measured is None:
             continue
         missing = ""
         if predicted is None:
-            missing = f"not predicted: {plan.predictions.reasons.get(name, 'no reason given')}"
+            why = elsewhere or predictions.reasons.get(name, "no reason given")
+            missing = f"not predicted: {why}"
         elif measured is None:
             missing = f"not measured: {run.reasons.get(name, 'not part of this run')}"
         verdict = judge(
@@ -124,10 +137,25 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
     return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
 
 
-def _predictions(plan: Plan) -> Mapping[str, Figure | None]:
-    from qwendeploy.documents import PREDICTION_NAMES
+def predictions_at(plan: Plan, point: Mapping[str, Any]) -> tuple[Predictions, str]:
+    """Return the plan's predictions for a measured point, and why there are none if so.
 
-    return {name: getattr(plan.predictions, name) for name in PREDICTION_NAMES}
+    A run at another point than the plan's is judged by the plan's figures for that point, or not
+    at all; the pool does not depend on it.
+    """
+    own = plan.operating_point
+    concurrency, context = point.get("concurrency"), point.get("context")
+    contexts = "shared" if own.contexts == "shared" and own.prefix_cache else "separate"
+    alike = point.get("contexts", contexts) == contexts
+    if alike and (concurrency, context) == (own.concurrency, own.context):
+        return plan.predictions, ""
+    for cell in plan.cells:
+        if alike and (cell.concurrency, cell.context) == (concurrency, context):
+            return cell.figures, ""
+    pool = {name: getattr(plan.predictions, name) for name in ("kv_pool_blocks", "kv_pool_tokens")}
+    return Predictions(**pool), (
+        f"the plan is for {own.concurrency} streams at {own.context} tokens, {contexts} contexts"
+    )
 
 
 def _limited(plan: Plan) -> set[str]:

@@ -13,7 +13,7 @@ from qwendeploy import __version__
 from qwendeploy.documents import Plan, RunDocument, Tool, Verdict, VerifyReport
 from qwendeploy.errors import ExitCode
 from qwendeploy.verification.causes import likely_causes
-from qwendeploy.verification.session import Session
+from qwendeploy.verification.session import SERVER_GONE, Session
 from qwendeploy.verification.settings import Settings
 from qwendeploy.verification.target import Target
 from qwendeploy.verification.verdict import Overall, judge_all, overall
@@ -120,6 +120,14 @@ def report_on(
             run.gates,
             rate_only=rate_only,
             complete=run.status in ("complete", "failed"),
+        )
+    gone = next((text for text in run.warnings if text.startswith(SERVER_GONE)), "")
+    if gone and verdict.outcome != "refuted":
+        verdict = Overall(
+            verdict.outcome,
+            verdict.wide,
+            f"{gone}; {verdict.statement}",
+            ExitCode.ENVIRONMENT,
         )
     return VerifyReport(
         created=run.created,
