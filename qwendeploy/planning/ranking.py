@@ -106,7 +106,9 @@ def tie(item: Scored, best: Scored, objective: Objective) -> bool:
     mine, top = item.score(objective), best.score(objective)
     if item.tier < 2 <= best.tier and item.score(objective, "value") >= top:
         return True
-    width = max(TIE, TIE_SHARE * max(_half_width(item), _half_width(best)))
+    width = TIE
+    if item.tier or best.tier:
+        width = max(TIE, TIE_SHARE * max(_half_width(item), _half_width(best)))
     return mine >= top * (1 - width)
 
 
