@@ -21,12 +21,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from qwendeploy.errors import UserError
+from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.memory import running_at
 from qwendeploy.models.separate import replicas_rate
-from qwendeploy.models.speed import FEW_CELLS, SeriesFit, conformal_factor
+from qwendeploy.models.speed import FEW_CELLS, SeriesFit, conformal_factor, surrounded
 from qwendeploy.planning.accuracy_speed import MIN_CELLS, nested_values
 from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
+from qwendeploy.planning.ranking import ENOUGH, TIE
 from qwendeploy.planning.speed_fit import fit_with, hyper_from, speed_model
 from qwendeploy.tables.checkpoints import find_checkpoint
 from qwendeploy.tables.gpus import find_gpu
@@ -37,11 +39,11 @@ SAME_CONTEXT = 0.03
 """Contexts closer than this are one point: 32,000 and 32,768, 131,072 and 134,144."""
 Z = 1.645
 """Two-sided 0.90 of a normal: differences of two cells inside it are ties."""
-START_SPREAD = 0.019
-"""Deviation between starts of one option in one session, beyond its repetitions: three starts of
-FP8+MTP5 on d0a200f77546 (Exp 07) differ by 2.3 %, of which repetitions explain 1.3 %."""
-TIE = 0.02
-"""Relative difference below which the planner lets evidence decide instead of speed."""
+START_SPREAD = 0.025
+"""Deviation between starts of one option beyond its repetitions. The ratio of two options varies by
+4.1 to 5.2 % between the sessions that measured both (c <= 4, 156 degrees of freedom), of which
+repetitions explain 2.1 to 4.5 %: 1.9 to 2.9 % a start. The known case is MTP5 against MTP3 for one
+user at 128k: +6.5, -3.5 and -2.8 % in three sessions."""
 DEFAULT_UTILIZATION = 0.85
 DEFAULT_SEATS = 128
 DEFAULT_BATCHED = 32768
@@ -168,7 +170,9 @@ def held_out_rate(series: Series, cell: SeriesCell) -> tuple[Estimate, float]:
     if len(errors) < FEW_CELLS:
         factor = conformal_factor([*errors[:index], *errors[index + 1 :]], factor)
     reach = math.hypot(factor * deviation, math.asinh(fit.hyper.drift_band(cell.concurrency)))
-    kind, n = fit.kind(cell.concurrency, cell.context)
+    others = [other for other in series.cells if other is not cell]
+    inner = surrounded(others, cell.concurrency, cell.context)
+    kind, n = (Kind.INTERPOLATED if inner else Kind.EXTRAPOLATED), len(others)
     low, high = value * math.exp(-reach), value * math.exp(reach)
     return Estimate(value, low, high, kind, n, fit.basis), fit.mean_noise[index]
 
@@ -221,15 +225,22 @@ def _mean(group: Sequence[Choice]) -> Choice:
 
 
 def decide(choices: Sequence[Choice]) -> Choice:
-    """Return the choice the planner makes: best conservative end, ties to the better evidence."""
-    top = max(choice.predicted.low for choice in choices)
-    level = [choice for choice in choices if choice.predicted.low >= top * (1 - TIE)]
+    """Return the choice the planner makes: best conservative end, ties to the better evidence.
+
+    The same ties and order as ``ranking.rank`` has for options with a series of their own, with
+    the kind of evidence that is left when the option's own cell is held out.
+    """
+    best = max(choices, key=lambda choice: choice.predicted.low)
+    level = [choice for choice in choices if choice.predicted.low >= best.predicted.low * (1 - TIE)]
     return min(
         level,
         key=lambda choice: (
             choice.predicted.kind.rank,
-            -choice.cells,
+            -min(choice.cells, ENOUGH),
+            -choice.predicted.n,
+            STRONG_QUANTS.index(choice.option[0]),
             choice.replicas,
+            choice.option[2],
             -choice.predicted.low,
         ),
     )
