@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 
 from qwendeploy import __version__
@@ -36,6 +37,9 @@ _FILES = (
     "/etc/os-release",
     "/etc/docker/daemon.json",
 )
+_BOOT_WORD = re.compile(r"iommu|^pci|nvidia|nouveau|hugepage|numa", re.IGNORECASE)
+"""Boot options that matter to GPUs; the others may name disks, hosts and services."""
+
 MAX_PART = 2**20
 """Longest part of the bundle in characters."""
 
@@ -58,6 +62,8 @@ def bundle_parts(
             parts["-".join(command).replace("--", "-") + ".txt"] = ran.text
     for path in _FILES if live else ():
         if (text := probe.read(path)) is not None:
+            if path == "/proc/cmdline":
+                text = " ".join(word for word in text.split() if _BOOT_WORD.search(word)) + "\n"
             parts[path.strip("/").replace("/", "_") + ".txt"] = text
     identity = identity_of(probe)
     return {name: redact(text[:MAX_PART], identity) for name, text in parts.items()}

@@ -231,7 +231,18 @@ def has_token(probe: Probe) -> str | None:
 
 def check_token(patient: Patient) -> Iterator[Finding]:
     """Say whether a token is there for repositories behind a licence."""
-    if patient.probe is None or not patient.needs.gated:
+    if patient.probe is None:
+        return
+    perhaps = patient.needs.perhaps_gated
+    if perhaps and has_token(patient.probe) is None:
+        yield Finding(
+            id="token-absent",
+            severity="info",
+            text=f"{', '.join(perhaps)} is gated: a plan that drafts with it needs a token",
+            evidence="neither HF_TOKEN nor a token file",
+            fix="accept the licence on its page, then export HF_TOKEN",
+        )
+    if not patient.needs.gated:
         return
     names = ", ".join(patient.needs.gated)
     where = has_token(patient.probe)

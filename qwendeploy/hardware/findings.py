@@ -52,6 +52,8 @@ class Needs:
     port: int = 8000
     listen: str = "127.0.0.1"
     gated: tuple[str, ...] = ()
+    perhaps_gated: tuple[str, ...] = ()
+    """Repositories that some plans need, where no plan is named."""
     gpu_indices: tuple[int, ...] = ()
 
 

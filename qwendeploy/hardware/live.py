@@ -41,14 +41,14 @@ def live_readings(probe: Probe | None = None, nvml: NvmlReader = read_nvml) -> l
     else:
         readings.append(_smi(probe, "-q", "-x"))
         readings.append(_smi(probe))
+        readings.append(_smi(probe, "--query-gpu=index,compute_cap", "--format=csv"))
         if direct is not None and direct.failures:
             readings.append(direct)
     count = max((len(reading.gpus) for reading in readings if reading), default=0)
     if count:
-        readings.append(_smi(probe, "-L"))
+        readings += [_smi(probe, "-L"), _smi(probe, "topo", "-m"), _smi(probe, "nvlink", "-s")]
     if count > 1:
-        readings += [_smi(probe, "topo", "-m"), _smi(probe, "topo", "-p2p", "r")]
-        readings.append(_smi(probe, "nvlink", "-s"))
+        readings.append(_smi(probe, "topo", "-p2p", "r"))
     readings.append(_host(probe))
     return [reading for reading in readings if reading is not None]
 

@@ -92,7 +92,7 @@ def _gpu(library: Any, index: int, handle: Any) -> GpuReading:
     pci = _ask(library, "nvmlDeviceGetPciInfo", handle)
     address = getattr(pci, "busId", None)
     gpu.bus_id = address.decode() if isinstance(address, bytes) else address
-    memory = _ask(library, "nvmlDeviceGetMemoryInfo", handle)
+    memory = _memory(library, handle)
     if memory is not None and memory.total:
         gpu.memory_mib = memory.total // MIB
         gpu.memory_used_mib = memory.used // MIB
@@ -123,6 +123,16 @@ def _gpu(library: Any, index: int, handle: Any) -> GpuReading:
     virtual = _ask(library, "nvmlDeviceGetVirtualizationMode", handle)
     gpu.vgpu = virtual == getattr(library, "NVML_GPU_VIRTUALIZATION_MODE_VGPU", 2)
     return gpu
+
+
+def _memory(library: Any, handle: Any) -> Any:
+    """Return total, used and free; the second version leaves the driver's reserve out of used."""
+    second = getattr(library, "nvmlMemory_v2", None)
+    if second is not None:
+        answer = _ask(library, "nvmlDeviceGetMemoryInfo", handle, second)
+        if answer is not None:
+            return answer
+    return _ask(library, "nvmlDeviceGetMemoryInfo", handle)
 
 
 def _flag(value: Any) -> bool | None:

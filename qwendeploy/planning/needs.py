@@ -6,10 +6,15 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from qwendeploy.documents import Plan
 from qwendeploy.documents.files import read_plan
 from qwendeploy.hardware.findings import Needs
 from qwendeploy.planning.machines import device_indices
+from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.images import ImageRow, find_image, image_rows
+
+USUAL_CHECKPOINT = "Qwen/Qwen3.6-27B-FP8"
+"""The default quality class's checkpoint."""
 
 
 def needs_of(
@@ -39,12 +44,21 @@ def needs_of(
         image_cuda=row.cuda if row else None,
         image_min_driver=row.min_driver if row else None,
         image_capabilities=row.capabilities if row else (),
-        download_gib=plan.download_gib.value if plan and plan.download_gib else None,
+        download_gib=_download_gib(plan),
         port=port or (plan.port if plan else 8000),
         listen=plan.listen if plan else "127.0.0.1",
         gated=plan.gated_repositories if plan else (),
+        perhaps_gated=() if plan else tuple(row.name for row in checkpoint_rows() if row.gated),
         gpu_indices=indices,
     )
+
+
+def _download_gib(plan: Plan | None) -> float | None:
+    """Return the plan's download, without a plan the usual checkpoint's."""
+    if plan is not None:
+        return plan.download_gib.value if plan.download_gib else None
+    usual = find_checkpoint(USUAL_CHECKPOINT)
+    return usual.gib_on_disk if usual else None
 
 
 def _is_upstream(row: ImageRow) -> bool:
