@@ -65,9 +65,7 @@ def command(
         click.echo(accuracy.as_markdown(report), nl=False)
     else:
         click.echo(accuracy.as_text(report), nl=False)
-        click.echo(
-            "\nnext: qwendeploy data show decode_study"
-        )
+        click.echo("\nnext: qwendeploy data show decode_study")
 
 
 def _print_audit_score(folder: Path | None, as_json: bool) -> None:
