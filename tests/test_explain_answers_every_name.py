@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -166,3 +167,32 @@ def test_a_plan_explains_its_flags(plan_file: Path) -> None:
 def test_a_plan_says_nothing_about_what_it_does_not_hold(plan_file: Path) -> None:
     with pytest.raises(UserError, match="says nothing about"):
         api.explain("zzzz", plan_file=plan_file)
+
+
+def _literal_ids(path: Path, calls: set[str]) -> set[str]:
+    """Return the ids that a module gives to findings, causes or rejections, as written there."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in calls:
+            continue
+        named = [word.value for word in node.keywords if word.arg in ("id", "rule")]
+        for value in named or node.args[:1]:
+            parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            found |= {str(part.value) for part in parts if isinstance(part, ast.Constant)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "calls", "least"),
+    [
+        ("auditing/findings.py", {"Finding"}, 10),
+        ("verification/causes.py", {"Cause"}, 15),
+        ("planning/resolve.py", {"Rejection"}, 4),
+        ("planning/survey.py", {"TraceEntry", "Rejection"}, 1),
+    ],
+)
+def test_ids_that_other_verbs_print_are_explained(module: str, calls: set[str], least: int) -> None:
+    ids = _literal_ids(ROOT / "qwendeploy" / module, calls)
+    assert len(ids) >= least
+    unexplained = {name for name in ids if name not in known_names()}
+    assert unexplained == set()
