@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -270,3 +271,41 @@ def test_the_verb_shows_an_unusable_box_and_leaves_with_four(tmp_path: Path) -> 
     assert done.returncode == ExitCode.ENVIRONMENT
     assert '"usable": false' in done.stdout
     assert "3.7" in done.stderr
+
+
+def test_plan_from_the_file_equals_the_plan_on_the_box(tmp_path: Path) -> None:
+    rows = [row(i, "NVIDIA RTX PRO 6000 Blac...", total=97887) for i in range(2)]
+    stub(tmp_path, {"": table(rows), "topo -m": matrix({0: (" X ", "PHB"), 1: ("PHB", " X ")})})
+    saved = tmp_path / "machine.yaml"
+    asked = ("--ctx", "32k", "--c", "8", "--json")
+    assert run("detect", "-o", str(saved), path=tmp_path).returncode == 0
+    here = run("recommend", *asked, path=tmp_path)
+    there = run("recommend", "--machine", str(saved), *asked, path=tmp_path)
+    plans = [json.loads(done.stdout) for done in (here, there)]
+    for plan in plans:
+        del plan["created"], plan["inputs"]
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (MISMATCH, "version mismatch"),
+        (table([row(0, "Tesla P40")], driver="550.54.14", cuda="12.4"), "compute capability 6.1"),
+        (table([row(0, "ERR!", ecc="ERR!")]), "faulty"),
+        (table([row(0, "NVIDIA L4")], driver="470.82.01", cuda="11.4"), "older than R525"),
+    ],
+    ids=["driver", "too old", "faulty", "old driver"],
+)
+def test_box_that_cannot_serve_gets_no_plan_for_another(
+    text: str, cause: str, tmp_path: Path
+) -> None:
+    stub(tmp_path, {"": text, "-q -x": text})
+    here = run("recommend", "--ctx", "32k", path=tmp_path)
+    assert (here.returncode, here.stdout) == (ExitCode.ENVIRONMENT, "")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "smi.txt").write_text(text, encoding="utf-8")
+    there = run("recommend", "--ctx", "32k", "--machine", str(tmp_path / "saved"), path=tmp_path)
+    assert (there.returncode, there.stdout) == (ExitCode.REFUTED, "")
+    for done in (here, there):
+        assert cause in done.stderr and "Traceback" not in done.stderr

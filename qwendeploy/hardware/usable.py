@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.hardware.reading import Failure
 
+UNKNOWN_CAPABILITY = (
+    "no compute capability is shown or known by name; name the card:"
+    " qwendeploy detect --from PATH --gpu NAME -o machine.yaml"
+)
 MIN_CAPABILITY = (7, 0)
 """vLLM's oldest compiled architecture (its GPU installation page)."""
 MIN_DRIVER = 525
@@ -67,7 +71,7 @@ def judge(machine: Machine, failures: Sequence[Failure] = ()) -> Machine:
         if reasons:
             reason += "; " + "; ".join(reasons)
     elif machine.gpus and any(objections[gpu.index] is None for gpu in machine.gpus):
-        usable, reason = None, "no compute capability is shown or known by name"
+        usable, reason = None, UNKNOWN_CAPABILITY
     elif machine.gpus:
         usable, reason = False, "; ".join(reasons)
     elif failures:
