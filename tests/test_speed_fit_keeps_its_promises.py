@@ -15,11 +15,11 @@ from qwendeploy.models.gp import Field, Kernel
 from qwendeploy.models.nnls import nnls
 from qwendeploy.models.speed import (
     FEW_CELLS,
-    Hyper,
     conformal_factor,
     fit_series,
     surrounded,
 )
+from qwendeploy.models.speed_constants import Hyper
 
 HYPER = Hyper(
     amplitude=0.08,

@@ -21,7 +21,7 @@ separate contexts cost is ``qwendeploy.models.separate``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -30,8 +30,9 @@ import numpy as np
 
 from qwendeploy.figures import LEVEL, Kind
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.gp import Field, Kernel
+from qwendeploy.models.gp import Field
 from qwendeploy.models.nnls import Array, nnls_normal
+from qwendeploy.models.speed_constants import Hyper
 
 CONTEXT_UNIT = 16384.0
 """Tokens of context per unit of ``x``."""
@@ -56,62 +57,6 @@ class RateCell(Protocol):
     def std(self) -> float | None: ...
     @property
     def n(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Hyper:
-    """Constants of the fit and its bands; found by ``scripts/fit_speed.py``, kept as data.
-
-    ``amplitude`` (log units), ``length_concurrency`` and ``length_context`` (octaves) are the
-    kernel; ``roughness`` is what a cell has of its own and repeats (a kernel's tile, a batch
-    size). ``sister_weight`` is the weight of all sisters' cells together against own cells in the
-    costs, ``sister_share`` the covariance they share with the series in the process. ``noise`` is
-    the deviation of one run by draft method and concurrency (log units), ``noise_prior`` the
-    observations it is worth against a series' own repetitions. ``k`` turns deviations into bands.
-    ``beyond_*`` is the deviation per octave outside the measured cells, without and with sisters.
-    ``drift`` is the half-width that another session, host or image adds.
-    """
-
-    amplitude: float
-    length_concurrency: float
-    length_context: float
-    sister_weight: float
-    sister_share: float
-    roughness: float
-    noise: Mapping[str, Mapping[int, float]]
-    noise_prior: float
-    k: float
-    beyond_concurrency: tuple[float, float]
-    beyond_context: tuple[float, float]
-    drift: Mapping[int, float]
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel of the process over (log2 c, log2(1 + x/16k))."""
-        lengths = (self.length_concurrency, self.length_context)
-        return Kernel(self.amplitude, lengths, self.sister_share, self.roughness)
-
-    def run_noise(self, draft: str, concurrency: float) -> float:
-        """Return the deviation of one run; an unknown draft counts as the noisiest known one."""
-        table = self.noise.get(draft)
-        if table is None:
-            return max(self.run_noise(known, concurrency) for known in self.noise)
-        return _interpolated(table, concurrency)
-
-    def drift_band(self, concurrency: float) -> float:
-        """Return the half-width (0.08 is ±8 %) that another session, host or image adds."""
-        return _interpolated(self.drift, concurrency)
-
-
-def _interpolated(table: Mapping[int, float], concurrency: float) -> float:
-    levels = sorted(table)
-    return float(
-        np.interp(
-            math.log2(concurrency),
-            [math.log2(level) for level in levels],
-            [table[level] for level in levels],
-        )
-    )
 
 
 def _terms(points: Array) -> Array:
@@ -160,22 +105,43 @@ def _data(cells: Sequence[RateCell], hyper: Hyper, draft: str) -> tuple[_Data, f
     return _Data(points, times, factor * run / np.sqrt(n), n), factor
 
 
-def _cost_fit(own: _Data, sisters: Sequence[_Data], weight: float) -> Array:
-    """Return the seven coefficients >= 0, by least squares on relative error."""
-    parts = [(own, 1.0), *((sister, weight / len(sisters)) for sister in sisters)]
-    gram = np.zeros((7, 7))
-    moment = np.zeros(7)
-    for data, share in parts:
+@dataclass(frozen=True)
+class _Normal:
+    """Normal equations of the costs on relative error, with the concurrencies behind them."""
+
+    gram: Array
+    moment: Array
+    levels: frozenset[float]
+
+    @classmethod
+    def of(cls, data: _Data) -> _Normal:
         design = _terms(data.points) / data.times[:, None]
-        gram += share * design.T @ design
-        moment += share * design.sum(axis=0)
-    levels = np.unique(np.concatenate([data.points[:, 0] for data, _ in parts]))
-    usable = np.ones(7, dtype=bool)
-    usable[4] = len(levels) >= SQUARE_LEVELS
-    usable[5:] = [levels.max() >= 2 * knee for knee in KNEES]
-    coefficients = np.zeros(7)
-    coefficients[usable] = nnls_normal(gram[np.ix_(usable, usable)], moment[usable])
-    return coefficients
+        return cls(design.T @ design, design.sum(axis=0), frozenset(data.points[:, 0].tolist()))
+
+    def plus(self, other: _Normal, weight: float) -> _Normal:
+        """Return the sum with another's equations at ``weight``."""
+        return _Normal(
+            self.gram + weight * other.gram,
+            self.moment + weight * other.moment,
+            self.levels | other.levels,
+        )
+
+    def solve(self) -> Array:
+        """Return the seven coefficients >= 0; a term enters only where its cells suffice."""
+        usable = np.ones(7, dtype=bool)
+        usable[4] = len(self.levels) >= SQUARE_LEVELS
+        usable[5:] = [max(self.levels) >= 2 * knee for knee in KNEES]
+        coefficients = np.zeros(7)
+        coefficients[usable] = nnls_normal(self.gram[np.ix_(usable, usable)], self.moment[usable])
+        return coefficients
+
+
+def _together(sisters: Sequence[_Data], weight: float) -> _Normal:
+    """Return the equations of all sisters, weighing ``weight`` together."""
+    total = _Normal(np.zeros((7, 7)), np.zeros(7), frozenset())
+    for sister in sisters:
+        total = total.plus(_Normal.of(sister), weight / len(sisters))
+    return total
 
 
 def _rest(data: _Data, coefficients: Array) -> Array:
@@ -191,20 +157,23 @@ class _Posterior:
     own: _Data
     sisters: tuple[_Data, ...]
     sister_rest: Array
+    sister_costs: _Normal
     hyper: Hyper
     coefficients: Array
     field: Field
 
     @classmethod
     def of(cls, own: _Data, sisters: tuple[_Data, ...], hyper: Hyper) -> _Posterior:
-        rests = [_rest(sister, _cost_fit(sister, (), 0.0)) for sister in sisters]
+        rests = [_rest(sister, _Normal.of(sister).solve()) for sister in sisters]
+        shared = _together(sisters, hyper.sister_weight)
         members = (own, *sisters)
         return cls(
             own,
             sisters,
             np.concatenate([*rests, np.zeros(0)]),
+            shared,
             hyper,
-            _cost_fit(own, sisters, hyper.sister_weight),
+            _Normal.of(own).plus(shared, 1.0).solve(),
             Field.of(
                 hyper.kernel,
                 [_coordinates(member.points) for member in members],
@@ -215,7 +184,7 @@ class _Posterior:
     def without(self, index: int) -> _Posterior:
         """Return the fit with one own cell held out, its cost coefficients fitted anew."""
         own = self.own.without(index)
-        coefficients = _cost_fit(own, self.sisters, self.hyper.sister_weight)
+        coefficients = _Normal.of(own).plus(self.sister_costs, 1.0).solve()
         field = self.field.without(index)
         return replace(self, own=own, coefficients=coefficients, field=field)
 

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from qwendeploy.errors import DataError
-from qwendeploy.models.speed import Hyper, SeriesFit, fit_series
+from qwendeploy.models.speed import SeriesFit, fit_series
+from qwendeploy.models.speed_constants import Hyper
 from qwendeploy.planning.rulefiles import cached_files
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.series import Series, SeriesKey, all_series
