@@ -10,6 +10,7 @@ from qwendeploy.auditing.context import described
 from qwendeploy.auditing.judge import Judged, judge_launch
 from qwendeploy.auditing.read import read_launch_text
 from qwendeploy.auditing.score import Case, read_cases, score_case, score_folder
+from qwendeploy.auditing.together import with_neighbours
 
 FOLDER = Path(__file__).parent / "data" / "audit"
 CASES = read_cases(FOLDER)
@@ -200,3 +201,80 @@ def test_an_unknown_engine_version_asserts_nothing() -> None:
     result = judged(f"{BASE} --brand-new-flag 1", vllm_version=None)
     assert not told(result)
     assert "unknown-flag" in told(result, "warning")
+
+
+def test_a_line_without_its_backslash_loses_what_follows() -> None:
+    text = BASE.replace(" --max-num-seqs", "\n  --max-num-seqs").replace(
+        " --no-enable", " \\ \n --no-enable"
+    )
+    result = judged(text)
+    assert "line-not-continued" in told(result)
+    assert not result.understood.values["max_num_seqs"].stated
+
+
+@pytest.mark.parametrize(
+    ("item", "finding"),
+    [
+        ("--max-num-seqs 8", "flag-and-value-in-one-argument"),
+        ('--speculative-config=\'{"method":"mtp"}\'', "bad-speculative-config"),
+    ],
+)
+def test_list_items_that_are_no_arguments(item: str, finding: str) -> None:
+    text = (
+        "services:\n  l:\n    image: vllm/vllm-openai:v0.24.0\n    gpus: all\n"
+        f"    command:\n    - Qwen/Qwen3.6-27B-FP8\n    - {item}\n"
+    )
+    launch = read_launch_text(text, "compose.yml")[0]
+    assert finding in told(judge_launch(launch, described(PRO6000)))
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "--gpu-memory-utilization 90",
+        "--gpu-memory-utilization 1.2",
+        "--max-num-seqs 0",
+        "--port 80000",
+        "--max-num-batched-tokens 16",
+        "--no-enable-chunked-prefill",
+    ],
+)
+def test_numbers_out_of_range(added: str) -> None:
+    assert "bad-flag-value" in told(judged(f"{BASE} {added}"))
+
+
+def test_two_servers_that_share_a_card() -> None:
+    service = (
+        "  {}:\n    image: vllm/vllm-openai:v0.24.0\n    gpus: all\n    ipc: host\n"
+        "    ports: ['127.0.0.1:{}:8000']\n    volumes: ['/m:/models']\n"
+        "    command: [/models/Qwen3.6-27B-FP8, --max-num-seqs, '8', --max-model-len, '8192', "
+        "--gpu-memory-utilization, '{}', --no-enable-prefix-caching]\n"
+    )
+
+    def both(port: int, share: float) -> list[set[str]]:
+        text = "services:\n" + service.format("a", 8000, 0.6) + service.format("b", port, share)
+        pair = [
+            judge_launch(launch, described(PRO6000))
+            for launch in read_launch_text(text, "compose.yml")
+        ]
+        return [told(result) for result in with_neighbours(pair)]
+
+    assert both(8001, 0.6)[1] == {"card-shared-beyond-memory"}
+    assert both(8000, 0.45)[1] == {"port-taken"}
+    assert both(8001, 0.45) == [set(), set()]
+
+
+@pytest.mark.parametrize(
+    ("options", "findings"),
+    [
+        ("-c 32768 -ngl 99", set()),
+        ("-c 262144 -ngl 99", {"gguf-does-not-fit"}),
+        ("-c 262144 -ngl 20", set()),
+        ("-c 32768 -ngl 99 -ctk q9", {"bad-flag-value"}),
+    ],
+)
+def test_a_gguf_on_one_24_gb_card(options: str, findings: set[str]) -> None:
+    command = f"llama-server -m /m/Qwen3.6-27B-UD-Q4_K_XL.gguf {options}"
+    result = judged(command, gpu="NVIDIA GeForce RTX 3090", vram_mib=24576, count=1)
+    assert told(result) == findings
+    assert result.understood.network == "loopback"

@@ -22,6 +22,7 @@ from qwendeploy.auditing.findings import OUTCOME_ORDER, Finding
 from qwendeploy.auditing.judge import Judged, judge_launch
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.read import read_launch_bytes, read_launches
+from qwendeploy.auditing.together import with_neighbours
 from qwendeploy.documents import Tool
 from qwendeploy.planning.rulebook import RuleBook
 
@@ -52,7 +53,7 @@ def audit_launches(
 
     ``compare`` adds rates and the difference to our plan, which cost seconds.
     """
-    judged = [judge_launch(launch, context, rules) for launch in launches]
+    judged = with_neighbours([judge_launch(launch, context, rules) for launch in launches])
     audited = [_audited(item, concurrency, typical_context, compare=compare) for item in judged]
     worst = min(audited, key=lambda item: OUTCOME_ORDER.index(item.outcome))
     return AuditDocument(

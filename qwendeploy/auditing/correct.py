@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.judge import Judged
-from qwendeploy.auditing.settings import SPEC, Setting
+from qwendeploy.auditing.settings import SPEC, Setting, read_arguments
 from qwendeploy.auditing.text import Word
 from qwendeploy.auditing.understand import Understood
 
@@ -82,6 +82,25 @@ def _from_fix(flag: str) -> Edit:
             draft.set(flag, number)
 
     return edit
+
+
+def _split_argument(draft: Draft, finding: Finding) -> None:
+    for index, (name, value) in enumerate(draft.flags):
+        flag, blank, rest = name.partition(" ")
+        if blank and flag == finding.about and value is None:
+            draft.flags[index] = (flag, rest.strip())
+
+
+def _take_up_lost(draft: Draft, _finding: Finding) -> None:
+    understood = draft.understood
+    lost = read_arguments(understood.launch.lost, understood.engine_version, fork=understood.fork)
+    draft.flags += [_written(setting) for setting in lost.settings]
+
+
+def _from_fix_text(draft: Draft, finding: Finding) -> None:
+    flag, _, value = finding.fix.partition(" ")
+    if flag.startswith("--") and value and " " not in value:
+        draft.set(flag, value)
 
 
 def _drop_or_rename(draft: Draft, finding: Finding) -> None:
@@ -183,6 +202,9 @@ def _pass_gpus(draft: Draft, _finding: Finding) -> None:
 EDITS: Mapping[str, Edit] = {
     "unknown-flag": _drop_or_rename,
     "removed-flag": _drop_or_rename,
+    "flag-and-value-in-one-argument": _split_argument,
+    "line-not-continued": _take_up_lost,
+    "bad-flag-value": _from_fix_text,
     "unknown-speculative-key": _spec_key,
     "argmax-reduction-with-mtp": _without_key("use_local_argmax_reduction"),
     "argmax-reduction-on-v13": _without_key("use_local_argmax_reduction"),

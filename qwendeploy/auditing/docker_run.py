@@ -124,7 +124,11 @@ def read_container_run(
     options, image, arguments = _options(rest)
     place = words[0].place
     if image is None:
-        raise UserError("no image follows the container options", where=str(place))
+        raise UserError(
+            "no image follows the container options",
+            where=str(place),
+            hint="a line in front of the image may lack its backslash",
+        )
     engine, arguments, inner = _server(image, options.single.get("--entrypoint"), arguments)
     unread = []
     env: dict[str, Word] = {}

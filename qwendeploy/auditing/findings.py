@@ -104,6 +104,17 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
 
 def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Finding:
     status = setting.status
+    if " " in setting.spelt.strip():
+        flag, _, value = setting.spelt.strip().partition(" ")
+        return Finding(
+            "flag-and-value-in-one-argument",
+            "error",
+            flag,
+            setting.place,
+            f"{setting.spelt!r} reaches the parser as one argument, which it does not know",
+            f"two list items, {flag} and {value.strip()}, or {flag}={value.strip()}",
+            "fails_at_start",
+        )
     removed = status.status is Status.REMOVED
     severity = _flag_severity(understood, status)
     near = f"; nearest is {status.nearest}" if status.nearest else ""
@@ -126,6 +137,74 @@ def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
     if understood.engine_version is None:
         return "warning" if status.status is Status.UNKNOWN else "info"
     return "error" if status.checked or status.status is Status.UNKNOWN else "warning"
+
+
+def text_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield faults of the writing: lines that are not continued, two arguments in one."""
+    launch = understood.launch
+    if launch.lost:
+        flags = [word.text for word in launch.lost if word.text.startswith("-")]
+        yield Finding(
+            "line-not-continued",
+            "error",
+            flags[0],
+            launch.lost[0].place,
+            f"the line in front does not end in a backslash, so {', '.join(flags[:4])} "
+            "never reach the server",
+            "end every line but the last with a backslash and nothing after it, not even a comment",
+            "degraded",
+        )
+
+
+def range_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield numbers that the engine refuses though they are numbers."""
+    if understood.launch.engine != "vllm":
+        return
+    share = understood.number("gpu_memory_utilization")
+    seats, step = understood.number("max_num_seqs"), understood.number("max_num_batched_tokens")
+    length, port = understood.number("max_model_len"), understood.number("port")
+    if share is not None and not 0 < share <= 1:
+        hint = f" {share / 100:g}" if 1 < share <= 100 else " 0.9"
+        yield _out_of_range(
+            understood,
+            "gpu_memory_utilization",
+            "--gpu-memory-utilization",
+            "a share of 0 to 1",
+            hint,
+        )
+    if seats is not None and seats < 1:
+        yield _out_of_range(understood, "max_num_seqs", "--max-num-seqs", "at least 1", " 1")
+    if port is not None and not 0 < port < 65536:
+        yield _out_of_range(understood, "port", "--port", "1 to 65535", " 8000")
+    if step is not None and seats is not None and 0 < step < seats:
+        yield _out_of_range(
+            understood,
+            "max_num_batched_tokens",
+            "--max-num-batched-tokens",
+            f"not below the {int(seats)} seats",
+            f" {max(2048, int(seats))}",
+        )
+    chunked = understood.arguments.value("--enable-chunked-prefill")
+    if chunked == "false" and step is not None and length is not None and step < length:
+        yield _out_of_range(
+            understood,
+            "max_num_batched_tokens",
+            "--max-num-batched-tokens",
+            f"not below --max-model-len {int(length)} without chunked prefill",
+            f" {int(length)}",
+        )
+
+
+def _out_of_range(understood: Understood, name: str, flag: str, wanted: str, value: str) -> Finding:
+    return Finding(
+        "bad-flag-value",
+        "error",
+        _told(understood, name, flag),
+        understood.place_of(name),
+        f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+        f"{flag}{value}",
+        "fails_at_start",
+    )
 
 
 def size_findings(understood: Understood) -> Iterator[Finding]:

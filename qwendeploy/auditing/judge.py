@@ -15,11 +15,14 @@ from qwendeploy.auditing.findings import (
     flag_findings,
     json_findings,
     memory_findings,
+    range_findings,
     size_findings,
     spec_findings,
+    text_findings,
     variable_findings,
     worst_outcome,
 )
+from qwendeploy.auditing.gguf import gguf_findings
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.memory import PoolView, view_pool
 from qwendeploy.auditing.text import Place
@@ -81,13 +84,16 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
         _of_rule(found, understood) for found in book.judge(facts) if found.id not in BANDED
     ]
     found = [
+        *text_findings(understood),
         *flag_findings(understood),
+        *range_findings(understood),
         *spec_findings(understood),
         *json_findings(understood),
         *size_findings(understood),
         *from_rules,
         *memory_findings(understood, view),
         *container_findings(understood),
+        *gguf_findings(understood),
         *variable_findings(understood),
     ]
     findings = _without_repeats(found)

@@ -69,6 +69,8 @@ class Launch:
     name: str = ""
     before: tuple[Word, ...] = ()
     """The words in front of the arguments, of launches that are shell commands."""
+    lost: tuple[Word, ...] = ()
+    """Words after the command that look like its flags but belong to no command any more."""
     unread: tuple[str, ...] = ()
     """Files the launch names that were not read, and other parts that stay unknown."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from qwendeploy.auditing.compose import is_compose, read_compose
@@ -116,8 +117,18 @@ def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles
 
 
 def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
+    launch: Launch | None = None
     for command in commands(text, file):
-        yield from _of_command(command, env_files, 0)
+        if launch is not None and command.words[0].text.startswith("-"):
+            # A line in front lacks its backslash: the shell would run these flags as a program.
+            launch = replace(launch, lost=(*launch.lost, *command.words))
+            continue
+        for found in _of_command(command, env_files, 0):
+            if launch is not None:
+                yield launch
+            launch = found
+    if launch is not None:
+        yield launch
 
 
 def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[Launch]:

@@ -192,7 +192,9 @@ def _has_key(launch: Launch, arguments: Arguments) -> bool:
 
 def _exposure(launch: Launch, arguments: Arguments) -> tuple[str, str]:
     """Return the address that reaches the server and who can."""
-    host = arguments.value("--host") or "0.0.0.0"
+    # vLLM listens on every interface unless told; llama-server and SGLang on the loopback.
+    default = "0.0.0.0" if launch.engine in ("vllm", "other") else "127.0.0.1"
+    host = arguments.value("--host") or default
     if arguments.last("--uds") is not None:
         return "unix socket", "loopback"
     container = launch.container
@@ -243,7 +245,10 @@ class _Values:
         self.found: dict[str, Effective] = {}
 
     def all(self) -> dict[str, Effective]:
-        """Return every value that is known."""
+        """Return every value that is known; of other engines only what the port needs."""
+        if self.launch.engine != "vllm":
+            self._whole("port", "--port", 8080 if self.launch.engine == "llama.cpp" else 30000)
+            return self.found
         self._whole("tp", "--tensor-parallel-size", 1)
         self._whole("pp", "--pipeline-parallel-size", 1)
         self._whole("dp", "--data-parallel-size", 1)

@@ -171,7 +171,7 @@ def _has(row: FlagRow, release: Version) -> bool:
 def normalise(flag: str) -> str:
     """Return a flag as the engine's parser compares it: dashes for underscores, no dotted key."""
     if not flag.startswith("--"):
-        return "-O" if re.fullmatch(r"-O\d?", flag) else flag
+        return "-O" if re.fullmatch(r"-O\d?", flag) else flag.partition(".")[0]
     head, dot, _rest = flag.partition(".")
     return head.replace("_", "-") if dot else flag.replace("_", "-")
 
