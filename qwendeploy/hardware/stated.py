@@ -46,14 +46,7 @@ def stated_machine(
     Raises:
         UserError: an unknown or ambiguous name without memory size, or contradicting settings.
     """
-    if match := _COUNTED.match(gpu):
-        if count is not None and count != int(match[1]):
-            raise UserError(
-                f"{gpu!r} states {match[1]} GPUs but --gpus says {count}", where="--gpu"
-            )
-        count = int(match[1])
-        gpu = gpu[match.end() :]
-    count = count or 1
+    gpu, count = _counted(gpu, count)
     if driver is not None and not _DRIVER.match(driver):
         raise UserError(
             f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
@@ -92,6 +85,16 @@ def stated_machine(
         origin="stated",
     )
     return with_interconnect(_of_other_vendor(judge(machine), card), catalogue)
+
+
+def _counted(gpu: str, count: int | None) -> tuple[str, int]:
+    """Return name and number of a text such as ``2x RTX 3090``; one GPU unless stated."""
+    match = _COUNTED.match(gpu)
+    if match is None:
+        return gpu, count or 1
+    if count is not None and count != int(match[1]):
+        raise UserError(f"{gpu!r} states {match[1]} GPUs but --gpus says {count}", where="--gpu")
+    return gpu[match.end() :], int(match[1])
 
 
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
