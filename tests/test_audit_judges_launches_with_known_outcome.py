@@ -252,7 +252,7 @@ def test_two_servers_that_share_a_card() -> None:
     )
 
     def both(port: int, share: float) -> list[set[str]]:
-        text = "services:\n" + service.format("a", 8000, 0.6) + service.format("b", port, share)
+        text = "services:\n" + service.format("a", 8000, 0.45) + service.format("b", port, share)
         pair = [
             judge_launch(launch, described(PRO6000))
             for launch in read_launch_text(text, "compose.yml")
