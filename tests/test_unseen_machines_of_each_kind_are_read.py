@@ -430,6 +430,23 @@ def test_board_without_a_pci_address_is_listed() -> None:
     assert (found.count, found.unified_memory, found.gpus[0].compute_capability) == (1, True, "8.7")
 
 
+def test_environment_reports_name_cards_driver_and_system() -> None:
+    vllm = read(
+        "OS: Ubuntu 22.04.3 LTS (x86_64)\n"
+        "Python platform: Linux-5.15.153.1-microsoft-standard-WSL2-x86_64-with-glibc2.35\n"
+        "CUDA runtime version: 12.1.105\nGPU models and configuration: \n"
+        "GPU 0: NVIDIA GeForce RTX 4090\nGPU 1: NVIDIA GeForce RTX 4090\n\n"
+        "Nvidia driver version: 546.17\n"
+    )
+    assert (vllm.count, vllm.driver, vllm.platform, vllm.cuda) == (2, "546.17", "wsl2", None)
+    sglang = read(
+        "GPU 0,1: NVIDIA B300 SXM6 AC\nGPU 0,1 Compute Capability: 10.3\n"
+        "CUDA Driver Version: 590.44.01\n"
+    )
+    assert (sglang.count, sglang.driver) == (2, "590.44.01")
+    assert [gpu.compute_capability_by_name for gpu in sglang.gpus] == [False, False]
+
+
 def test_texts_of_two_machines_are_noticed() -> None:
     found = read(TWO_3090, "GPU 0: NVIDIA H200 (UUID: GPU-00000000-1111-2222-3333-444444444440)")
     assert any("one machine" in note for note in found.notes)

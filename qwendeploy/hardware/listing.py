@@ -10,6 +10,9 @@ from qwendeploy.hardware.values import fault
 
 _GPU = re.compile(r"^\W{0,4}GPU ?(\d{1,3}): (.{1,120}?)\s*\(UUID: ?([^)\s]{0,60})")
 _REPORT = re.compile(r"^\W{0,4}GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$")
+_CAPABILITY = re.compile(
+    r"^\W{0,4}GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}) Compute Capability: ?(\d{1,2}\.\d)\s*$"
+)
 _MIG = re.compile(
     r"^\W{0,8}MIG\s+(\S{1,24})\s+Device\s+(\d{1,3}):\s*(?:\(UUID: ?(MIG-[^)\s]{0,100}))?"
 )
@@ -36,16 +39,22 @@ def read_listing(lines: list[str], reading: Reading) -> None:
                 reading.nvlink_up[index] = None
             elif "does not have or support" in low or "inactive" in low:
                 reading.nvlink_up.setdefault(index, 0)
+        elif match := _CAPABILITY.match(line):
+            for number in match[1].split(","):
+                _add(reading, int(number), None, None, match[2])
         elif (match := _REPORT.match(line)) and looks_like_gpu(match[2]):
             for number in match[1].split(","):
                 _add(reading, int(number), match[2], None)
 
 
-def _add(reading: Reading, index: int, name: str, uuid: str | None) -> None:
+def _add(
+    reading: Reading, index: int, name: str | None, uuid: str | None, capability: str | None = None
+) -> None:
     gpu = GpuReading(rank=Rank.LISTING, position=len(reading.gpus), index=index)
-    if problem := fault(name):
+    gpu.compute_capability = capability
+    if problem := fault(name or ""):
         gpu.faults.append(problem)
-    else:
+    elif name is not None:
         gpu.name = " ".join(name.split())
     gpu.uuid = uuid if uuid and not uuid.endswith("...") else None
     reading.gpus.append(gpu)

@@ -19,7 +19,7 @@ STUDY_CARD = "RTX PRO 6000 Blackwell Workstation"
 """The card of the published study (two of them)."""
 STUDY_COUNT = 2
 
-_COUNTED = re.compile(r"^\s*(\d{1,2})\s*(?:x|×|\*)\s+(?=\S)", re.IGNORECASE)
+_COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s+(?=\S)", re.IGNORECASE)
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
 
 System = Literal["linux", "wsl2", "windows", "container", "unknown"]
