@@ -1,4 +1,4 @@
-"""Identity of plans: equal option, settings and operating point give equal ids."""
+"""Identity of plans and machines: equal ones have equal ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from qwendeploy.documents import OperatingPoint, Option
+from qwendeploy.documents import Machine, OperatingPoint, Option
 from qwendeploy.planning.settings import Chosen
 
 DIGITS = 12
@@ -24,3 +24,10 @@ def plan_id(
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def machine_id(machine: Machine) -> str:
+    """Return a digest of what must agree for two runs to be of one machine: GPUs and driver."""
+    parts = [gpu.model or gpu.name or "?" for gpu in machine.gpus]
+    parts += [gpu.uuid or "" for gpu in machine.gpus]
+    return hashlib.sha256("|".join([*parts, machine.driver or ""]).encode()).hexdigest()[:DIGITS]
