@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qwendeploy.auditing.context import Context
-from qwendeploy.auditing.facts import Facts, launch_facts
-from qwendeploy.auditing.findings import (
-    SEVERITY_ORDER,
-    Finding,
-    Outcome,
-    container_findings,
+from qwendeploy.auditing.argument_findings import (
     flag_findings,
     json_findings,
-    memory_findings,
     range_findings,
     size_findings,
     spec_findings,
     text_findings,
     variable_findings,
-    worst_outcome,
 )
+from qwendeploy.auditing.context import Context
+from qwendeploy.auditing.facts import Facts, launch_facts
+from qwendeploy.auditing.findings import SEVERITY_ORDER, Finding, Outcome, worst_outcome
 from qwendeploy.auditing.gguf import gguf_findings
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.memory import PoolView, view_pool
+from qwendeploy.auditing.system_findings import container_findings, memory_findings
 from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood, understand
 from qwendeploy.planning.rulebook import Finding as RuleFinding
