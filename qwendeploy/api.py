@@ -19,7 +19,7 @@ __all__ = ["LARGEST_LAUNCH", "AuditRequest", "Pins", "Request", "UpSettings"]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from qwendeploy.auditing.document import AuditDocument
+    from qwendeploy.documents.audit import AuditDocument
     from qwendeploy.auditing.run import CorrectedCommand
     from qwendeploy.auditing.score import AuditScore
     from qwendeploy.documents import (

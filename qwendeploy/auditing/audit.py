@@ -9,14 +9,6 @@ from pathlib import Path
 from qwendeploy import __version__
 from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.difference import changes_to_plan
-from qwendeploy.auditing.document import (
-    AuditChange,
-    AuditDocument,
-    AuditedLaunch,
-    AuditFinding,
-    EffectiveValue,
-    Exposure,
-)
 from qwendeploy.auditing.figures_of import option_of, point_of, predictions_of
 from qwendeploy.auditing.findings import OUTCOME_ORDER, Finding
 from qwendeploy.auditing.judge import Judged, judge_launch
@@ -24,6 +16,14 @@ from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.read import read_launch_bytes, read_launches
 from qwendeploy.auditing.together import with_neighbours
 from qwendeploy.documents import Tool
+from qwendeploy.documents.audit import (
+    AuditChange,
+    AuditDocument,
+    AuditedLaunch,
+    AuditFinding,
+    EffectiveValue,
+    Exposure,
+)
 from qwendeploy.planning.rulebook import RuleBook
 
 

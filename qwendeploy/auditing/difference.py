@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from qwendeploy.auditing.document import AuditChange
 from qwendeploy.auditing.figures_of import Point, workload_of
 from qwendeploy.auditing.judge import Judged
 from qwendeploy.documents import Option, Plan, Predictions
+from qwendeploy.documents.audit import AuditChange
 from qwendeploy.errors import QwendeployError
 from qwendeploy.figures import Figure, weakest
 from qwendeploy.planning.request import Request

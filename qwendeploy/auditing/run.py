@@ -12,12 +12,12 @@ from typing import Any
 from qwendeploy.auditing.audit import audit_launches, read
 from qwendeploy.auditing.context import Context, read_context
 from qwendeploy.auditing.correct import correct
-from qwendeploy.auditing.document import AuditDocument
 from qwendeploy.auditing.inspect_container import read_inspection
 from qwendeploy.auditing.judge import judge_launch
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.request import AuditRequest
 from qwendeploy.documents import Machine
+from qwendeploy.documents.audit import AuditDocument
 from qwendeploy.errors import EnvironmentProblem, UserError
 
 

@@ -4,6 +4,7 @@ Pydantic models at the borders of the program; their JSON Schemas are what ``qwe
 prints. Lengths are tokens, latencies end in ``_ms``, memory in ``_mib``, ``_gib`` or ``_bytes``.
 """
 
+from qwendeploy.documents.audit import AuditDocument
 from qwendeploy.documents.base import SCHEMA_VERSION, Document, Model, Tool
 from qwendeploy.documents.machine import (
     Gpu,
@@ -57,6 +58,7 @@ from qwendeploy.documents.run import (
 )
 
 SCHEMAS: dict[str, type[Model]] = {
+    "audit": AuditDocument,
     "machine": MachineDocument,
     "plan": Plan,
     "predict": PredictDocument,
@@ -71,6 +73,7 @@ __all__ = [
     "SCHEMAS",
     "SCHEMA_VERSION",
     "Alternative",
+    "AuditDocument",
     "Cause",
     "Cell",
     "ClientFacts",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from qwendeploy.auditing.document import AuditChange, AuditDocument, AuditedLaunch, AuditFinding
 from qwendeploy.auditing.score import AuditScore, by_kind
 from qwendeploy.documents import Predictions
+from qwendeploy.documents.audit import AuditChange, AuditDocument, AuditedLaunch, AuditFinding
 from qwendeploy.reporting.plan_text import figure_text
 
 WIDTH = 100

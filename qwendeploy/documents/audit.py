@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from qwendeploy.documents import Document, Option, Predictions
-from qwendeploy.documents.base import Model
+from qwendeploy.documents.base import Document, Model
+from qwendeploy.documents.option import Option
+from qwendeploy.documents.plan import Predictions
 from qwendeploy.figures import Figure
 
 SeverityName = Literal["error", "warning", "info"]
