@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,17 @@ def test_an_unknown_rule_names_the_nearest(tmp_path: Path) -> None:
     book = load_rules(write(tmp_path / "rules", GOOD))
     with pytest.raises(UserError, match="did you mean good"):
         book.get("goood")
+
+
+def test_shipped_rules_load_without_the_yaml_reader() -> None:
+    code = (
+        "import sys\n"
+        "from qwendeploy.planning.rulebook import load_rules\n"
+        "from qwendeploy.diagnosis import load_signatures\n"
+        "load_rules(), load_signatures()\n"
+        "print([name for name in sys.modules if name.startswith(('ruamel', 'pandas', 'yaml'))])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"

@@ -221,8 +221,15 @@ def test_a_required_flag_is_a_finding_only_where_it_is_missing(given: str, viola
         ("docker.io/vllm/vllm-openai:v0.22.0", "0.22.0", "13.0"),
         ("vllm/vllm-openai:v0.24.0-x86_64-cu129", "0.24.0", "12.9"),
         ("repne/vllm:v17", "0.1.dev17236", None),
+        ("vllm/vllm-openai:latest", None, "13.0"),
+        ("vllm/vllm-openai:latest-cu129", None, "12.9"),
+        ("vllm/vllm-openai@sha256:bbac761a6be4", None, None),
     ],
 )
-def test_cuda_of_an_image_is_read_from_its_tag(image: str, version: str, cuda: str | None) -> None:
-    facts: dict[str, FactValue] = {"option.image": image, "option.engine_version": version}
+def test_cuda_of_an_image_is_read_from_its_tag(
+    image: str, version: str | None, cuda: str | None
+) -> None:
+    facts: dict[str, FactValue] = {"option.image": image}
+    if version is not None:
+        facts["option.engine_version"] = version
     assert lookup(facts, "computed.image_cuda") == cuda

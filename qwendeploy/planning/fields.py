@@ -177,22 +177,30 @@ def parse_version(text: str) -> Version | None:
         return None
 
 
-def _image_cuda(image: FactValue, version: FactValue) -> str | None:
+def _image_cuda(image: FactValue, version: FactValue | None) -> str | None:
     """Return the CUDA version of an upstream image; other images do not say it in their name.
 
-    The bare tag means CUDA 12.9 up to 0.19.1 and 13.0 from 0.20.0 (release notes of 0.20.0).
+    The bare tag means CUDA 12.9 up to 0.19.1 and 13.0 from 0.20.0 (release notes of 0.20.0), and so
+    do latest and nightly since.
     """
     tag = str(image)[:_LONGEST_TAG]
     if named := re.search(r"cu(1[23])(\d)", tag):
         return f"{named[1]}.{named[2]}"
-    release = parse_version(str(version))
-    if release is None or not re.search(r"\bvllm/vllm-openai\b", tag):
+    if not re.search(r"\bvllm/vllm-openai\b", tag):
+        return None
+    if re.search(r":(?:latest|nightly)$", tag):
+        return "13.0"
+    release = None if version is None else parse_version(str(version))
+    if release is None:
         return None
     return "13.0" if release >= Version("0.20.0") else "12.9"
 
 
 _LONGEST_TAG = 512
 """Characters of an image name that are looked at; a reference is at most 255 plus a digest."""
+
+_MAY_BE_UNKNOWN = {"option.engine_version"}
+"""Sources that a computation does without."""
 
 _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable[..., FactValue | None]]] = {
     "computed.image_cuda": (("option.image", "option.engine_version"), _image_cuda),
@@ -280,6 +288,7 @@ def lookup(facts: Mapping[str, FactValue], field: str) -> FactValue | None:
         return value
     sources, function = _COMPUTED[field]
     arguments = [facts.get(source) for source in sources]
-    if any(argument is None for argument in arguments):
-        return None
+    for source, argument in zip(sources, arguments, strict=True):
+        if argument is None and source not in _MAY_BE_UNKNOWN:
+            return None
     return function(*arguments)

@@ -258,13 +258,13 @@ def conditions_of(condition: Any) -> list[tuple[str, Any]]:
 
 
 def show(value: FactValue | None) -> str:
-    """Return a fact as text: whole numbers without a point, booleans as yes and no."""
+    """Return a fact as text: three digits where it is no whole number, booleans as yes and no."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+        return f"{value:.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.3g}"
     return str(value)
 
 
