@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
@@ -16,8 +16,8 @@ NAMES = {
     "tpot_ms": "time per token",
     "ttft_warm_ms": "first token, warm",
     "ttft_cold_ms": "first token, cold",
-    "kv_pool_blocks": "KV pool",
-    "kv_pool_tokens": "KV pool",
+    "kv_pool_blocks": "KV pool, blocks",
+    "kv_pool_tokens": "KV pool, tokens",
     "acceptance_length": "acceptance length",
     "kv_usage": "KV pool in use",
     "output_tps_end_to_end": "output end to end",
@@ -39,8 +39,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     yield from _head(run)
     yield ""
     if report.verdicts:
-        yield f"     {'quantity':24} {'predicted':28} measured"
-        yield from (_verdict_line(verdict) for verdict in report.verdicts)
+        yield from _verdict_lines(report.verdicts)
     else:
         yield f"     {'quantity':24} measured"
         yield from _measured_lines(run)
@@ -50,7 +49,8 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     yield from _failures(run)
     if report.causes:
         yield ""
-        yield "likely causes, most direct first:" if report.verdicts else "noticed:"
+        judged = report.outcome in ("refuted", "inconclusive")
+        yield "likely causes, most direct first:" if judged else "noticed:"
         for cause in report.causes:
             yield f"  {cause.id}: {cause.text} ({cause.evidence})"
             yield f"      {cause.fix}"
@@ -90,14 +90,23 @@ def figure_text(figure: Figure | None, *, kind: bool = True) -> str:
     return f"{value} {figure.kind.value}" if kind else value
 
 
-def _verdict_line(verdict: Verdict) -> str:
-    name = NAMES.get(verdict.quantity, verdict.quantity)
-    predicted = figure_text(verdict.predicted)
-    measured = figure_text(verdict.measured, kind=False)
-    line = f"{MARKS[verdict.outcome]}  {name:24} {predicted:28} {measured}"
-    if verdict.outcome != "confirmed" and verdict.reason:
-        line += f"  ({verdict.reason})"
-    return line
+def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Return a table of what was measured, then what was not, with the reason."""
+    seen = [verdict for verdict in verdicts if verdict.measured is not None]
+    texts = [figure_text(verdict.predicted) for verdict in seen]
+    width = max([len("predicted"), *map(len, texts)])
+    yield f"     {'quantity':24} {'predicted':{width}}  measured"
+    for verdict, predicted in zip(seen, texts, strict=True):
+        name = NAMES.get(verdict.quantity, verdict.quantity)
+        measured = figure_text(verdict.measured, kind=False)
+        line = f"{MARKS[verdict.outcome]}  {name:24} {predicted:{width}}  {measured}"
+        if verdict.outcome != "confirmed" and verdict.reason:
+            line += f"  ({verdict.reason})"
+        yield line
+    for verdict in verdicts:
+        if verdict.measured is None:
+            name = NAMES.get(verdict.quantity, verdict.quantity)
+            yield f"{MARKS[verdict.outcome]}  {name:24} {verdict.reason}"
 
 
 def _measured_lines(run: RunDocument) -> Iterator[str]:
@@ -116,7 +125,7 @@ def _acceptance(report: VerifyReport) -> Iterator[str]:
     for name in ("acceptance_length", "kv_usage"):
         figure = report.run.figures.get(name)
         if figure is not None:
-            yield f"     {NAMES[name]:24} {'':28} {figure_text(figure, kind=False)}"
+            yield f"     {NAMES[name]:24} {figure_text(figure, kind=False)}, measured"
 
 
 def _fill_lines(fill: Fill) -> Iterator[str]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 
 from qwendeploy.documents import Option, Plan, ServerFacts
 from qwendeploy.errors import UserError
-from qwendeploy.models.kv_layout import kv_layout
-from qwendeploy.models.memory import blocks_held
+from qwendeploy.figures import Figure, Kind, exact
+from qwendeploy.models.kv_layout import KvLayout, kv_layout
+from qwendeploy.models.memory import blocks_held, full_length_requests, pool_tokens
+from qwendeploy.planning import identity
 
 
-def held_by(option: Option | None, contexts: Sequence[int]) -> tuple[float, float] | None:
-    """Return fewest and most blocks that running requests of these contexts hold.
-
-    A request at a block edge holds one state more per group with prefix caching, and its next
-    attention block is taken with the step that needs it.
-    """
+def layout_of(option: Option | None) -> KvLayout | None:
+    """Return the cache layout of an option, ``None`` where the arithmetic is not known."""
     if option is None or option.engine != "vllm":
         return None
     try:
-        layout = kv_layout(
+        return kv_layout(
             tp=option.tp,
             spec_method=option.spec_method,
             spec_tokens=option.spec_tokens,
@@ -33,6 +30,44 @@ def held_by(option: Option | None, contexts: Sequence[int]) -> tuple[float, floa
         )
     except UserError:
         return None
+
+
+def pool_figures(plan: Plan | None, facts: ServerFacts) -> dict[str, Figure]:
+    """Return the pool's quantities as the server tells them, or as follows from its block count.
+
+    The size in tokens and the full-length requests depend on the length that is served.
+    """
+    found: dict[str, Figure] = {}
+
+    def put(name: str, value: float, unit: str, source: str) -> None:
+        found[name] = exact(value, unit, kind=Kind.MEASURED_HERE, source=source, n=1)
+
+    blocks, length = facts.kv_pool_blocks, facts.max_model_len
+    if blocks is not None:
+        put("kv_pool_blocks", blocks, "blocks", "cache_config_info")
+    layout = layout_of(plan.option if plan else None)
+    if blocks is not None and length is not None and layout is not None:
+        source = "block arithmetic from the server's block count"
+        put("kv_pool_tokens", pool_tokens(layout, blocks, length)[0], "tokens", source)
+        full = full_length_requests(layout, blocks, length)
+        put("max_full_length_requests", full, "requests", source)
+    if facts.kv_pool_tokens is not None:
+        put("kv_pool_tokens", facts.kv_pool_tokens, "tokens", "cache_config_info")
+    concurrency = facts.cache_config.get("kv_cache_max_concurrency", "")
+    if re.fullmatch(r"\d+(\.\d+)?", concurrency):
+        put("max_full_length_requests", int(float(concurrency)), "requests", "cache_config_info")
+    return found
+
+
+def held_by(option: Option | None, contexts: Sequence[int]) -> tuple[float, float] | None:
+    """Return fewest and most blocks that running requests of these contexts hold.
+
+    A request at a block edge holds one state more per group with prefix caching, and its next
+    attention block is taken with the step that needs it.
+    """
+    layout = layout_of(option)
+    if option is None or layout is None:
+        return None
     low = sum(blocks_held(layout, context) for context in contexts)
     ahead = 1 + option.spec_tokens
     high = sum(blocks_held(layout, context + ahead, crossing=True) for context in contexts)
@@ -41,10 +76,7 @@ def held_by(option: Option | None, contexts: Sequence[int]) -> tuple[float, floa
 
 def machine_id(plan: Plan) -> str:
     """Return a digest of what must agree for two runs to be of one machine."""
-    machine = plan.machine
-    parts = [gpu.model or gpu.name or "?" for gpu in machine.gpus]
-    parts += [gpu.uuid or "" for gpu in machine.gpus]
-    return hashlib.sha256("|".join([*parts, machine.driver or ""]).encode()).hexdigest()[:12]
+    return identity.machine_id(plan.machine)
 
 
 def applied_differences(plan: Plan, facts: ServerFacts) -> tuple[tuple[str, str, str], ...]:

@@ -18,6 +18,7 @@ from qwendeploy.figures import Figure, Kind, exact
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode_figures import server_differences
+from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.records import Record
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import Streams, Turn, count_requests
@@ -92,8 +93,8 @@ class FillRun:
     def _turn(self, stream: int, number: int) -> Turn | None:
         if number > 0:
             return None
-        text = self.surface.prompts.text(self.prompt, f"{self.settings.seed}-{stream}")
-        return Turn(self.surface.body([{"role": "user", "content": text}], self.output))
+        message = {"role": "user", "content": self._text(stream)}
+        return Turn(self.surface.body([message], self.output))
 
     async def run(self) -> tuple[Fill, list[Step]]:
         """Return the verdict on the fill and the steps behind it."""
@@ -171,16 +172,32 @@ class FillRun:
         """Send one request that ends at the full length; a prompt counted too long is shortened."""
         output = min(FULL_OUTPUT, max(1, length // 4))
         wanted = length - output - max(8, int(length * COUNT_MARGIN))
+        prompts = self._calibrated()
         record = Record(0)
         for attempt in range(3):
             self.told(f"fill: one request at {length} tokens", None)
-            text = self.surface.prompts.text(wanted, f"{self.settings.seed}-full-{attempt}")
+            text = prompts.text(wanted, f"{self.settings.seed}-full-{attempt}")
             body = self.surface.body([{"role": "user", "content": text}], output)
             record = await self.client.stream(body)
             if record.status != 400:
                 break
             wanted = int(wanted * 0.985)
         return record
+
+    def _calibrated(self) -> PromptMaker:
+        """Return the prompt maker corrected by the filled contexts, the longest texts so far."""
+        characters = tokens = 0
+        for stream, record in self.streams.current.items():
+            if record.prompt_tokens is not None:
+                characters += len(self._text(stream))
+                tokens += record.prompt_tokens - int(self.surface.prompts.overhead)
+        if not characters:
+            return self.surface.prompts
+        overhead = int(self.surface.prompts.overhead)
+        return self.surface.prompts.calibrated(characters, tokens + overhead)
+
+    def _text(self, stream: int) -> str:
+        return self.surface.prompts.text(self.prompt, f"{self.settings.seed}-{stream}")
 
     def _held_samples(self) -> list[Sample]:
         if self.held_from is None or self.held_to is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from qwendeploy.errors import UserError
 from qwendeploy.figures import Figure, Kind, exact
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode import Decode, DecodeSettings
-from qwendeploy.verification.expected import held_by, machine_id
+from qwendeploy.verification.expected import held_by, machine_id, pool_figures
 from qwendeploy.verification.fill import FillRun, FillSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
 from qwendeploy.verification.prompts import PromptMaker
@@ -328,11 +328,13 @@ class Session:
             steps.append(self._placed(self.decode).model_copy(update={"status": "incomplete"}))
             timeline.extend(self.decode.watch.timeline(self.began))
         facts = self.surface.facts if self.surface else None
-        figures, reasons = collect_figures(steps, facts.kv_pool_blocks if facts else None)
-        if facts is not None and facts.kv_pool_tokens is not None:
-            figures["kv_pool_tokens"] = exact(
-                facts.kv_pool_tokens, "tokens", kind=Kind.MEASURED_HERE, source="cache_config_info"
-            )
+        figures, reasons = collect_figures(steps)
+        if facts is not None:
+            figures.update(pool_figures(self.plan, facts))
+            if facts.kv_pool_blocks is None:
+                figures.setdefault("kv_pool_blocks", None)
+                reasons["kv_pool_blocks"] = "not offered by the server"
+        figures.update(reached_figures(steps, self.fill, self.plan))
         client = self._frozen_client or self.lateness.facts(
             self.loop_name, proxy=self.target.proxy is not None
         )
@@ -361,7 +363,7 @@ class Session:
 
 
 def collect_figures(
-    steps: list[Step], blocks: int | None
+    steps: Sequence[Step],
 ) -> tuple[dict[str, Figure | None], dict[str, str]]:
     """Return the figures of the operating point from the steps that measured them."""
     figures: dict[str, Figure | None] = {}
@@ -375,14 +377,31 @@ def collect_figures(
     if RATE not in figures:
         figures[RATE] = None
         reasons[RATE] = "not measured yet"
-    if blocks is not None:
-        figures["kv_pool_blocks"] = exact(
-            blocks, "blocks", kind=Kind.MEASURED_HERE, source="cache_config_info", n=1
-        )
-    else:
-        figures["kv_pool_blocks"] = None
-        reasons["kv_pool_blocks"] = "not offered by the server"
     return figures, {name: text for name, text in reasons.items() if figures.get(name) is None}
+
+
+def reached_figures(
+    steps: Sequence[Step], fill: Fill, plan: Plan | None
+) -> dict[str, Figure | None]:
+    """Return the capacities that the run reached, where reaching is what was predicted."""
+    found: dict[str, Figure | None] = {}
+    if fill.outcome == "confirmed" and fill.context is not None:
+        found["max_typical_context_tokens"] = exact(
+            fill.context, "tokens", kind=Kind.MEASURED_HERE, source="filled in this run", n=1
+        )
+    predicted = plan.predictions.max_running_requests if plan else None
+    lows = [
+        window.server_running_low
+        for step in steps
+        if step.shape == "decode" and predicted and step.concurrency >= predicted.value
+        for window in step.windows
+        if window.server_running_low is not None
+    ]
+    if lows:
+        found["max_running_requests"] = exact(
+            min(lows), "requests", kind=Kind.MEASURED_HERE, source="running in the windows", n=1
+        )
+    return found
 
 
 def _arrays(decode: Decode, origin: float) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def _calibrated_here(predicted: Figure, boot_id: str) -> bool:
 
 def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
     if interval.high < predicted.low:
-        return "refuted", f"{predicted.low / interval.mean - 1:.1%} below the band's low end"
+        return "refuted", f"{1 - interval.mean / predicted.low:.1%} below the band's low end"
     if interval.low > predicted.high:
         return "refuted", f"{interval.mean / predicted.high - 1:.1%} above the band's high end"
     if predicted.low <= interval.low and interval.high <= predicted.high:
