@@ -54,12 +54,21 @@ def _launch(item: dict[str, Any], place: Place) -> Launch:
         image=image,
         gpus=_gpus(host, place),
         ports=tuple(_ports(host, place)),
-        volumes=tuple(Word(str(bind), place) for bind in host.get("Binds") or []),
+        volumes=tuple(_volumes(item, host, place)),
         network=Word(str(host["NetworkMode"]), place) if host.get("NetworkMode") else None,
         shared_memory=host.get("IpcMode") == "host" or (host.get("ShmSize") or 0) > 2**27,
     )
     name = str(item.get("Name", "")).lstrip("/")
     return Launch(place, "docker", engine, arguments, {**env, **inner}, container, name)
+
+
+def _volumes(item: dict[str, Any], host: dict[str, Any], place: Place) -> list[Word]:
+    """Return binds and named volumes as ``source:target``."""
+    found = [str(bind) for bind in host.get("Binds") or []]
+    for mount in item.get("Mounts") or []:
+        source = mount.get("Name") or mount.get("Source") or ""
+        found.append(f"{source}:{mount.get('Destination', '')}")
+    return [Word(text, place) for text in dict.fromkeys(found)]
 
 
 def _gpus(host: dict[str, Any], place: Place) -> Gpus:

@@ -73,6 +73,8 @@ def _figure_lines(launch: AuditedLaunch) -> list[str]:
     if predictions.kv_pool_blocks is not None:
         lines += _wrapped("Pool      ", _pool(predictions))
         lines += _wrapped("Limit     ", launch.binds)
+    elif launch.engine == "vllm":
+        lines += _wrapped("Pool      ", f"no figure: {predictions.reasons['kv_pool_blocks']}")
     if predictions.aggregate_decode_tps is not None:
         lines += _wrapped("Decode    ", figure_text(predictions.aggregate_decode_tps))
     elif launch.outcome != "fails_at_start":
