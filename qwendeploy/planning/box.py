@@ -7,7 +7,7 @@ weakest of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import NoPlan
@@ -96,7 +96,11 @@ def describe(machine: Machine) -> Box:
     if not gpus or machine.usable is False:
         cause = machine.usable_reason or "no usable GPU"
         raise NoPlan(f"this machine cannot serve: {cause}", where="machine")
-    models = [find_gpu(gpu.model or gpu.name or "") for gpu in gpus]
+    models = [
+        find_gpu(gpu.model or gpu.name or "", memory_mib=None if gpu.mig else gpu.memory_mib)
+        or find_gpu(gpu.model or gpu.name or "")
+        for gpu in gpus
+    ]
     memories = [_memory_mib(gpu, model, machine) for gpu, model in zip(gpus, models, strict=True)]
     if any(memory is None for memory in memories):
         raise NoPlan(
@@ -108,17 +112,43 @@ def describe(machine: Machine) -> Box:
     order = sorted(range(len(gpus)), key=lambda at: (_pace(models[at]), known[at]))
     weakest = order[0]
     capability = _capability(gpus, models)
-    name = models[weakest].name if models[weakest] else (gpus[weakest].name or "unknown GPU")  # type: ignore[union-attr]
+    model = models[weakest]
+    sliced = model is not None and gpus[weakest].mig
+    if model is not None and sliced:
+        model = _slice_of(model, known[weakest])
     return Box(
         machine=machine,
-        model=models[weakest],
-        name=name,
+        model=model,
+        name=model.name if model else (gpus[weakest].name or "unknown GPU"),
         indices=tuple(gpu.index if gpu.index is not None else at for at, gpu in enumerate(gpus)),
         vram_mib=min(known),
         compute_capability=capability,
         unlike=len({(gpu.model or gpu.name, m) for gpu, m in zip(gpus, known, strict=True)}) > 1,
         display=any(bool(gpu.display) for gpu in gpus),
-        figure_floor=Kind.MEASURED if models[weakest] else Kind.ESTIMATED,
+        figure_floor=Kind.MEASURED if model and not sliced else Kind.ESTIMATED,
+    )
+
+
+def _slice_of(model: GpuModel, memory_mib: int) -> GpuModel:
+    """Return the card that a MIG slice is: its share of memory, bandwidth and arithmetic.
+
+    The engines split memory and its bandwidth in eighths and the processors in sevenths (NVIDIA
+    MIG user guide), so the memory share stands for all three.
+    """
+    share = min(1.0, memory_mib / model.memory_mib) if model.memory_mib else 1.0
+
+    def part(whole: float | None) -> float | None:
+        return whole * share if whole is not None else None
+
+    return replace(
+        model,
+        name=f"{model.name} MIG slice of {memory_mib / 1024:.0f} GiB",
+        memory_mib=memory_mib,
+        bandwidth_gbps=part(model.bandwidth_gbps),
+        bf16_tflops=part(model.bf16_tflops),
+        fp16_tflops=part(model.fp16_tflops),
+        fp8_tflops=part(model.fp8_tflops),
+        fp4_tflops=part(model.fp4_tflops),
     )
 
 
