@@ -18,7 +18,7 @@ from qwendeploy.units import parse_tokens
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Tokens(click.ParamType):
+class Tokens(click.ParamType[int]):
     """A number of tokens: 262144, 256k, 0.25M."""
 
     name = "tokens"
@@ -32,7 +32,7 @@ class Tokens(click.ParamType):
             self.fail(f"{problem.what} ({problem.hint})", param, ctx)
 
 
-class TokenList(click.ParamType):
+class TokenList(click.ParamType[tuple[int, ...]]):
     """Numbers of tokens separated by commas."""
 
     name = "tokens,..."
@@ -46,7 +46,7 @@ class TokenList(click.ParamType):
         return tuple(one.convert(part.strip(), param, ctx) for part in str(value).split(","))
 
 
-class CountList(click.ParamType):
+class CountList(click.ParamType[tuple[int, ...]]):
     """Positive whole numbers separated by commas."""
 
     name = "n,..."

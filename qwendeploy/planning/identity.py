@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from typing import Protocol
 
 from qwendeploy.documents import Machine, OperatingPoint, Option
-from qwendeploy.planning.settings import Chosen
 
 DIGITS = 12
 
 
+class Named(Protocol):
+    """A flag or variable, while options are compared or as a plan stores it."""
+
+    @property
+    def name(self) -> str:
+        """The flag with its dashes, or the variable."""
+
+    @property
+    def value(self) -> str | None:
+        """``None`` for a switch."""
+
+
 def plan_id(
-    option: Option, flags: Iterable[Chosen], env: Iterable[Chosen], point: OperatingPoint
+    option: Option, flags: Iterable[Named], env: Iterable[Named], point: OperatingPoint
 ) -> str:
     """Return the first 12 hex digits of the SHA-256 over what the plan runs and promises."""
     content = {
