@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from qwendeploy.planning.fields import FactValue, lookup
-from qwendeploy.planning.rulebook import Rule, RuleBook, conflicts, rule_fires, setting_facts
+from qwendeploy.planning.rulebook import (
+    Rule,
+    RuleBook,
+    conflicts,
+    load_rules,
+    rule_fires,
+    setting_facts,
+)
 
 
 def rule(identity: str = "a-rule", **parts: Any) -> Rule:
@@ -233,3 +240,36 @@ def test_cuda_of_an_image_is_read_from_its_tag(
     if version is not None:
         facts["option.engine_version"] = version
     assert lookup(facts, "computed.image_cuda") == cuda
+
+
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.24.0", "repne/vllm:v17"])
+def test_a_narrowed_book_answers_as_the_whole_one(image: str) -> None:
+    book = load_rules()
+    fork = image.startswith("repne")
+    known: dict[str, FactValue] = {
+        "option.engine": "vllm",
+        "option.image": image,
+        "option.fork": fork,
+        "option.engine_version": "0.1.dev17236" if fork else "0.24.0",
+        "option.spec_method": "mtp",
+        "option.quant": "fp8",
+    }
+    narrow = book.narrowed(known)
+    for tp, capability in ((1, "12.0"), (2, "8.6"), (8, "7.0")):
+        facts = {
+            **known,
+            "option.tp": tp,
+            "option.replicas": 1,
+            "option.prefix_cache": True,
+            "machine.gpu_count": 4,
+            "machine.compute_capability": capability,
+            "machine.driver": "575.64.03",
+            "machine.gpu": "RTX 5090",
+            "machine.interconnect": "pcie",
+            "machine.p2p": "no",
+            "resolved.max_num_seqs": 256,
+            "resolved.max_model_len": 262144,
+            "option.spec_tokens": 3,
+        }
+        for pass_ in ("admit", "resolve", "check"):
+            assert narrow.fire(pass_, facts) == book.fire(pass_, facts)
