@@ -140,7 +140,7 @@ class Engine:
         request.cached_tokens = 0
         if self.o.prefix_cache:
             for digest in request.prefix_hashes:
-                if digest not in self.cache:
+                if digest not in self.cache or self.o.forgetful:
                     break
                 request.cached_tokens += self.o.block_tokens
             self.cache.update(request.prefix_hashes)
@@ -190,7 +190,7 @@ class Engine:
     def _advance(self, request: Request) -> None:
         count = self.tokens[request.steps % len(self.tokens)]
         request.steps += 1
-        if self.o.spec_tokens > 0:
+        if self.o.spec_tokens > 0 and not self.o.draftless:
             self.counters["drafts"] += 1
             self.counters["drafted"] += self.o.spec_tokens
             for position in range(min(count - 1, self.o.spec_tokens)):
@@ -701,6 +701,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--step-ms-per-seq", type=float, default=0.0)
     p.add_argument("--tokens", default="1", help="tokens per step in turn, such as 3,1,2")
     p.add_argument("--spec-tokens", type=int, default=0)
+    p.add_argument("--draftless", action="store_true", help="the draft counters stand still")
+    p.add_argument("--forgetful", action="store_true", help="the prefix cache never hits")
     p.add_argument("--drift-per-minute", type=float, default=0.0)
     p.add_argument("--blocks", type=int, default=100_000)
     p.add_argument("--block-tokens", type=int, default=16)

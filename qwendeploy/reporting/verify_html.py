@@ -55,7 +55,7 @@ def verify_html(report: VerifyReport, plan: Plan | None) -> str:
         timelines=times,
         spreads=_spreads(run),
         facts=list(_facts(report, plan)),
-        figure=lambda value: figure_text(value) if value is not None else "–",
+        figure=lambda value, kind=True: figure_text(value, kind=kind) if value else "–",
         count=format_count,
         level=LEVEL,
     )
@@ -75,15 +75,17 @@ def _spreads(run: RunDocument) -> list[Distribution]:
 
 
 def _charts(report: VerifyReport, plan: Plan | None) -> Iterator[tuple[str, str]]:
-    chart = band_chart(report.verdicts)
+    chart = band_chart(report.verdicts, NAMES)
     if chart:
         yield "Predicted band (bar) and measured interval (dot), prediction = 100 %", chart
-    points = _rate_points(report.run, plan)
-    for by in ("concurrency", "context"):
-        if len({getattr(point, by) for point in points}) > 1 or by == "concurrency":
-            chart = rate_chart(points, by)
-            if chart:
-                yield f"Decode rate over {by}: predicted (bar), measured (dot)", chart
+    everywhere = _rate_points(report.run, plan)
+    for by, fixed in (("concurrency", "context"), ("context", "concurrency")):
+        here = report.run.operating_point.get(fixed)
+        points = [point for point in everywhere if point.place(fixed) == here]
+        chart = rate_chart(points, by) if len(points) > 1 or by == "concurrency" else None
+        if chart:
+            at = f"{fixed} {here}"
+            yield f"Decode rate over {by} at {at}: predicted (bar), measured (dot)", chart
     chart = distribution_chart(_spreads(report.run))
     if chart:
         yield "Latencies in ms: range, median (dot), p95 (bar)", chart

@@ -1,0 +1,159 @@
+"""Each likely cause, provoked on the simulated server, is named with evidence that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known import Known, known_server
+from measuring import POOL, small_plan, verified
+
+from qwendeploy.documents import Cause, Plan
+from qwendeploy.verification import causes, session, watch
+from qwendeploy.verification.client import Client
+from qwendeploy.verification.target import resolve_target
+
+Changed = Callable[[Plan], Plan]
+
+
+def with_option(**changes: Any) -> Changed:
+    return lambda plan: plan.model_copy(update={"option": plan.option.model_copy(update=changes)})
+
+
+def with_machine(**changes: Any) -> Changed:
+    return lambda plan: plan.model_copy(update={"machine": plan.machine.model_copy(update=changes)})
+
+
+def unchanged(plan: Plan) -> Plan:
+    return plan
+
+
+def shared(plan: Plan) -> Plan:
+    point = plan.operating_point.model_copy(update={"contexts": "shared", "prefix_cache": True})
+    return with_option(prefix_cache=True)(plan.model_copy(update={"operating_point": point}))
+
+
+CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
+    "other-checkpoint": (("--root", "Qwen/Qwen3.6-27B"), with_option(checkpoint="a/b"), "qwen3.6"),
+    "applied-differs": (("--gpu-memory-utilization", "0.7"), unchanged, "asked 0.85, applied 0.7"),
+    "other-engine-version": (("--version", "0.32.0"), unchanged, "0.22.0, server 0.32.0"),
+    "fewer-streams": (("--max-num-seqs", "2"), unchanged, "seats"),
+    "preemptions": (("--blocks", "54", "--block-tokens", "80"), unchanged, "preemptions"),
+    "not-drafting": (("--draftless",), unchanged, "stood still"),
+    "low-acceptance": (("--tokens", "1"), unchanged, "acceptance length 1.00"),
+    "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
+    "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),
+    "falling-rate": (("--drift-per-minute", "4"), unchanged, "a minute"),
+    "capture-exceeded": ((), with_option(capture_size=8), "3 streams x 4 tokens = 12"),
+    "no-peer-access": ((), with_machine(p2p="no"), "peer access is off"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_cause_is_named(tmp_path: Path, name: str) -> None:
+    settings, changed, evidence = CASES[name]
+    with known_server(tmp_path, *POOL, *settings) as known:
+        _, report = verified(
+            known.url, changed(small_plan()), windows=6, window_s=0.5, repeats=1, settle_s=2
+        )
+    cause = named(report.causes, name)
+    assert evidence in cause.evidence
+    assert cause.text and cause.fix
+
+
+def named(found: tuple[Cause, ...], name: str) -> Cause:
+    ids = [cause.id for cause in found]
+    assert name in ids
+    return found[ids.index(name)]
+
+
+def test_a_server_as_planned_has_no_cause_of_its_own(tmp_path: Path) -> None:
+    """Acceptance apart: the known server takes fewer drafts than the study's mean."""
+    with known_server(tmp_path, *POOL, "--tokens", "3") as known:
+        _, report = verified(known.url, small_plan(450), repeats=1)
+    assert {cause.id for cause in report.causes} <= {"host-busy"}
+
+
+@contextmanager
+def another_user(known: Known) -> Iterator[None]:
+    """Keep two more streams running on the server."""
+    stop = threading.Event()
+
+    async def main() -> None:
+        async with Client(resolve_target(known.url)) as client:
+            body = {"model": "known", "max_tokens": 6000, "ignore_eos": True, "stream": True,
+                    "messages": [{"role": "user", "content": "mine"}]}  # fmt: skip
+            tasks = [asyncio.create_task(client.stream(dict(body))) for _ in range(2)]
+            while not stop.is_set():
+                await asyncio.sleep(0.05)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_other_traffic_is_named_and_decides_nothing(tmp_path: Path) -> None:
+    with known_server(tmp_path, *POOL) as known, another_user(known):
+        _, report = verified(known.url, small_plan(), repeats=1)
+    assert "more tokens than this client" in named(report.causes, "other-traffic").evidence
+    assert report.outcome == "inconclusive"
+
+
+def test_a_slow_client_is_named_and_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "CPU_LIMIT", 1e-4)
+    with known_server(tmp_path, *POOL) as known:
+        _, report = verified(known.url, small_plan(), repeats=1)
+    assert "of a core" in named(report.causes, "client-bound").evidence
+    assert report.outcome == "inconclusive"
+    assert "client was the limit" in report.verdicts[0].reason
+
+
+class HotCards:
+    """Stands in for NVML: one card that is throttled and shared."""
+
+    offered = True
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def read(self) -> tuple[dict[str, float | str | None], ...]:
+        return ({"index": 0.0, "temperature_c": 91.0, "power_w": 300.0, "processes": 2.0,
+                 "throttle": "hardware thermal slowdown"},)  # fmt: skip
+
+    def close(self) -> None:
+        pass
+
+
+def test_throttling_and_other_gpu_users_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "Gpus", HotCards)
+    with known_server(tmp_path, *POOL) as known:
+        run, report = verified(known.url, small_plan(), repeats=1)
+    assert "91 °C" in named(report.causes, "throttled").evidence
+    assert "2 processes" in named(report.causes, "other-gpu-user").evidence
+    assert run.timeline[0].gpu[0]["power_w"] == 300
+
+
+def test_a_proxy_and_a_busy_host_are_named(tmp_path: Path) -> None:
+    with known_server(tmp_path, *POOL) as known:
+        run, _ = verified(known.url, repeats=1)
+    assert run.client is not None
+    client = run.client.model_copy(update={"proxy": True, "load_average": 1e4})
+    found = causes.likely_causes(run.model_copy(update={"client": client}), None)
+    assert {cause.id for cause in found} == {"proxy", "host-busy"}
+    assert len({signature.__name__ for signature in causes.SIGNATURES}) == len(causes.SIGNATURES)
