@@ -175,10 +175,11 @@ def _resolve_limits(draft: _Draft, scene: Scene, facts: Facts) -> Memory | Rejec
     draft.option = _with_preferences(draft, scene)
     draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
     for _ in range(ROUNDS):
-        _fire_resolve(draft, scene, facts)
+        fired = _fire_resolve(draft, scene, facts)
         refusal = _refusal(draft.fired.values())
         if refusal is not None:
             return refusal
+        draft.option = _with_graphs(draft.option, fired, scene)
         draft.option = _with_limits(draft, scene)
         memory = size_memory(draft.option, scene)
         most = memory.short_requests
@@ -188,9 +189,25 @@ def _resolve_limits(draft: _Draft, scene: Scene, facts: Facts) -> Memory | Rejec
     return memory
 
 
-def _fire_resolve(draft: _Draft, scene: Scene, facts: Facts) -> None:
+def _fire_resolve(draft: _Draft, scene: Scene, facts: Facts) -> tuple[Fired, ...]:
     current = {**facts, **resolved_facts(draft.option)}
-    draft.add(scene.rules.fire(Pass.RESOLVE, current))
+    fired = scene.rules.fire(Pass.RESOLVE, current)
+    draft.add(fired)
+    return fired
+
+
+def _with_graphs(option: Option, fired: Iterable[Fired], scene: Scene) -> Option:
+    """Return the option with the capture size that rules ask for its present seats, if any."""
+    if scene.pins.capture_size is not None:
+        return option
+    asked = [
+        int(effect.value)
+        for result in fired
+        for effect in result.effects
+        if effect.kind == "prefer" and effect.field == "resolved.capture_size"
+        if isinstance(effect.value, int | float)
+    ]
+    return option.model_copy(update={"capture_size": max(asked, default=None)})
 
 
 def _with_preferences(draft: _Draft, scene: Scene) -> Option:
