@@ -201,7 +201,7 @@ SERIES = (
     ("running", "running (server)", ""),
     ("waiting", "waiting (server)", ""),
     ("kv_usage", "KV pool in use", ""),
-    ("acceptance_length", "acceptance length", "tokens a step"),
+    ("acceptance_length", "acceptance length, tokens a step", ""),
 )
 
 
