@@ -19,7 +19,6 @@ __all__ = ["LARGEST_LAUNCH", "AuditRequest", "Pins", "Request", "UpSettings"]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from qwendeploy.documents.audit import AuditDocument
     from qwendeploy.auditing.run import CorrectedCommand
     from qwendeploy.auditing.score import AuditScore
     from qwendeploy.documents import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         VerifyReport,
         Workload,
     )
+    from qwendeploy.documents.audit import AuditDocument
     from qwendeploy.errors import ExitCode
     from qwendeploy.hardware.findings import DoctorReport
     from qwendeploy.rendering.writer import Written
@@ -384,13 +384,16 @@ def data_export(output: Path, *, ids: Sequence[str] = (), force: bool = False) -
 
 
 def data_forget(import_id: str) -> int:
-    """Remove an import from one's own table; return how many rows.
+    """Remove an import, or the pool of an own start (``own/…``); return how many rows.
 
     Raises:
-        UserError: there is no such import.
+        UserError: there is no such import or pool.
     """
-    from qwendeploy.tables import own
+    from qwendeploy.tables import own, own_pools
 
+    if import_id.startswith("own/"):
+        own_pools.forget_pool(import_id)
+        return 1
     return own.forget(import_id)
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from qwendeploy.documents import Option, Quality
 from qwendeploy.errors import UserError
 from qwendeploy.planning.box import Box
+from qwendeploy.planning.own_runs import NONE, OwnRuns, OwnStart, load_own_runs
+from qwendeploy.planning.pool_estimate import KnownStarts
 from qwendeploy.planning.request import Pins
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.tables.decode import DecodeRow, decode_rows
@@ -48,6 +52,9 @@ class Knowledge:
     starts: tuple[BudgetRow, ...]
     complete: bool = False
     """Whether this is every row of the tables, so that fits may be shared."""
+    own: OwnRuns = NONE
+    """The user's own runs; ``rows`` and ``starts`` have theirs too, ``series`` has not: a run moves
+    the curve of its option instead of standing beside it."""
 
     # --- checkpoints ---
 
@@ -121,12 +128,7 @@ class Knowledge:
 
     def sliding_drafter(self, option: Option) -> bool:
         """Say whether the image gives DFlash's sliding layers their own cache spec."""
-        if option.spec_method != "dflash":
-            return False
-        if option.fork:
-            return bool(SLIDING_FORK.search(option.image or ""))
-        version = as_version(option.engine_version)
-        return version is not None and version >= Version("0.25.0")
+        return slides_in(option.spec_method, option.fork, option.image, option.engine_version)
 
     def candidate_images(self, box: Box, pins: Pins) -> tuple[ImageRow, ...]:
         """Return the images worth considering on a machine, those measured on its card first.
@@ -138,7 +140,17 @@ class Knowledge:
             return (self.image(pins.image) or _unknown_image(pins.image),)
         measured = [] if pins.upstream_only else self._measured_forks(box)
         upstream = self._newest_upstream(box)
-        return (*measured, *upstream)
+        found = {image.name: image for image in (*self._own_images(), *measured, *upstream)}
+        return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))
+
+    def _own_images(self) -> list[ImageRow]:
+        """Return the images that this machine ran, known ones unless they are to be avoided."""
+        found = []
+        for name in self.own.images:
+            row = self.image(name) or _image_as_run(name, self.own.rows)
+            if row is not None and row.engine == "vllm" and row.verdict != "avoid":
+                found.append(row)
+        return found
 
     def _measured_forks(self, box: Box) -> list[ImageRow]:
         names = {series.key.image for series in self.series_on(box.name)}
@@ -217,11 +229,17 @@ class Knowledge:
 
     def measured_drafts(self, box: Box) -> set[tuple[str, int]]:
         """Return the (method, length) pairs with ``DRAFT_ROWS`` measurements on this card."""
-        return {
+        found = {
             (method, tokens)
             for (gpu, method, tokens), rows in self._draft_lengths.items()
             if gpu == box.name and rows >= DRAFT_ROWS
         }
+        return found | self.own.drafts
+
+    @cached_property
+    def known_starts(self) -> KnownStarts:
+        """The starts, indexed."""
+        return KnownStarts(self.starts)
 
     # --- series ---
 
@@ -236,6 +254,16 @@ class Knowledge:
     def series_on(self, gpu: str) -> tuple[Series, ...]:
         """Return the series with usable cells on a card of the catalogue."""
         return self._by_gpu.get(gpu, ())
+
+
+def slides_in(method: str, fork: bool, image: str | None, version_text: str | None) -> bool:
+    """Say whether a build gives DFlash's sliding layers their own cache spec."""
+    if method != "dflash":
+        return False
+    if fork:
+        return bool(SLIDING_FORK.search(image or ""))
+    version = as_version(version_text)
+    return version is not None and version >= Version("0.25.0")
 
 
 def as_version(text: str | None) -> Version | None:
@@ -256,6 +284,13 @@ def base_version(text: str | None) -> str | None:
     return version.base_version if version is not None else None
 
 
+def _image_as_run(name: str, rows: Iterable[DecodeRow]) -> ImageRow | None:
+    """Return an image that no table has by what its own runs say of it."""
+    versions = (row.engine_version for row in rows if row.image == name and row.engine_version)
+    version = next(versions, None)
+    return None if version is None else _stated_image(name, version)
+
+
 def _unknown_image(name: str) -> ImageRow:
     tag = re.search(r":v?(\d+\.\d+\.\d+)", name)
     if tag is None:
@@ -264,10 +299,14 @@ def _unknown_image(name: str) -> ImageRow:
             where="--image",
             hint="see 'qwendeploy data show images'",
         )
+    return _stated_image(name, tag[1])
+
+
+def _stated_image(name: str, version: str) -> ImageRow:
     return ImageRow(
         name=name,
         engine="vllm",
-        engine_version=tag[1],
+        engine_version=version,
         digest=None,
         cuda=None,
         min_driver=None,
@@ -300,3 +339,66 @@ def load_knowledge() -> Knowledge:
         starts=budget_rows(),
         complete=True,
     )
+
+
+def with_own_runs(knowledge: Knowledge, box: Box) -> Knowledge:
+    """Return the knowledge with the user's own runs that speak for a machine.
+
+    Raises:
+        DataError: the user's own table is damaged.
+    """
+    runs = load_own_runs(box)
+    if not runs:
+        return knowledge
+    starts = [_budget_row(start, box, knowledge) for start in runs.starts]
+    return replace(
+        knowledge,
+        rows=(*knowledge.rows, *runs.rows),
+        starts=(*knowledge.starts, *(row for row in starts if row is not None)),
+        own=runs,
+    )
+
+
+NEEDED = (
+    *("gpu_memory_utilization", "tp", "checkpoint", "quant", "max_num_batched_tokens"),
+    *("max_num_seqs", "spec_method", "prefix_cache", "max_model_len"),
+)
+"""Settings without which a pool says nothing about the memory beside it."""
+
+
+def _budget_row(start: OwnStart, box: Box, knowledge: Knowledge) -> BudgetRow | None:
+    """Return an own start as a known one, ``None`` if it does not say what was asked of it."""
+    stated: dict[str, Any] = dict(start.settings)
+    if any(stated.get(name) is None for name in NEEDED):
+        return None
+    try:
+        checkpoint = knowledge.checkpoint(stated["checkpoint"], stated["quant"])
+        files_gib = knowledge.files_gib(checkpoint)
+    except UserError:
+        return None
+    image = knowledge.image(stated.get("image") or "")
+    row = BudgetRow(
+        id=start.label,
+        source=start.label,
+        use="here",
+        gpu=box.name,
+        memory_mib=box.vram_mib,
+        compute_capability=box.compute_capability,
+        engine_version=stated.get("engine_version") or (image and image.engine_version) or "",
+        fork=image is not None and image.fork is not None,
+        files_gib=files_gib,
+        has_vision=checkpoint.vision is not False,
+        has_mtp=checkpoint.mtp is not False,
+        text_only=stated.get("vision") is not True,
+        spec_tokens=stated.get("spec_tokens") or 0,
+        kv_cache_dtype=stated.get("kv_cache_dtype") or "bf16",
+        sliding_drafter=False,
+        capture_size=stated.get("capture_size"),
+        weights_gib=start.weights_gib,
+        blocks=start.blocks,
+        blocks_how="counter",
+        note=None,
+        **{name: stated[name] for name in NEEDED},
+    )
+    slides = slides_in(row.spec_method, row.fork, stated.get("image"), row.engine_version)
+    return replace(row, sliding_drafter=slides)

@@ -89,6 +89,7 @@ def _reasons(result: Survey, best: Scored) -> tuple[str, ...]:
     """Return what the option gains over its nearest neighbours in each respect, largest first."""
     option = best.candidate.option
     found: list[tuple[float, str]] = []
+    own = _own_runs_line(result, option)
     respects: list[tuple[str, Callable[[Option], object]]] = [
         (option.quant, lambda other: other.quant),
         (draft_label(option), lambda other: draft_label(other)),
@@ -103,7 +104,20 @@ def _reasons(result: Survey, best: Scored) -> tuple[str, ...]:
     texts = [text for _, text in found]
     if not texts:
         texts.append("It is the only option that the rules and the memory leave.")
-    return tuple(texts[:MOST_REASONS])
+    return (*own, *texts[:MOST_REASONS])
+
+
+def _own_runs_line(result: Survey, option: Option) -> tuple[str, ...]:
+    """Return which own runs of this machine stand above the tables, if there are any."""
+    own = result.scene.knowledge.own
+    labels = [*own.labels, *(start.label for start in own.starts if start.label not in own.labels)]
+    if not labels:
+        return ()
+    about = "this option" if own.measured_here(option) else "other options"
+    return (
+        f"Own runs of this machine ({about}) outrank the tables: {', '.join(labels)}; "
+        "qwendeploy data forget ID takes one back.",
+    )
 
 
 def _against_neighbour(

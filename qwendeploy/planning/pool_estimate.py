@@ -7,9 +7,9 @@ changes, so a start that agrees in everything else is better evidence than the f
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from qwendeploy.errors import DataError
 from qwendeploy.figures import Kind
@@ -32,6 +32,11 @@ LOGGED_BAND_GIB = 0.1
 """Half width of a load size that a server logged: versions differ by less (27.18 and 27.12)."""
 SAME_UTILIZATION = 0.005
 """Memory fractions closer than this are one."""
+HERE_BAND_GIB = 0.05
+"""The same for a start of this very machine: restarts differ by hundredths of a GiB."""
+HERE_SHARE = 0.5
+"""Part of a start's surprise that is expected of other options of this machine and build: what is
+left beside weights and cache is partly the machine's (driver, links), partly the option's."""
 KNOWN_BAND_GIB = 0.25
 """Half width for the rest of a start of the same kind: 14 starts of FP8+MTP on the study's cards
 at TP=2 and 32,768 tokens left 4.08 to 4.34 GiB."""
@@ -202,9 +207,49 @@ def rest_left(row: BudgetRow) -> float:
     return rest_from_pool(budget_gib(question), kv_gib, weights_of(question).value)
 
 
+@dataclass(frozen=True)
+class KnownStarts:
+    """Starts that pools are estimated from, indexed by kind."""
+
+    rows: tuple[BudgetRow, ...]
+
+    @cached_property
+    def by_kind(self) -> Mapping[tuple[object, ...], Sequence[BudgetRow]]:
+        """Usable starts by what makes them of one kind."""
+        found: dict[tuple[object, ...], list[BudgetRow]] = {}
+        for row in self.rows:
+            if row.use != "outside":
+                found.setdefault(_key(row), []).append(row)
+        return found
+
+    @cached_property
+    def surprises(self) -> Mapping[tuple[object, ...], float]:
+        """What this machine's starts left more than was estimated without them, GiB by build."""
+        elsewhere = KnownStarts(tuple(row for row in self.rows if row.use != "here"))
+        found: dict[tuple[object, ...], list[float]] = {}
+        for row in self.rows:
+            if row.use == "here":
+                expected = estimate_pool(question_of(row), elsewhere)
+                left = rest_left(row) + weights_of(question_of(row)).value
+                surprise = left - expected.rest.value - expected.weights.value
+                found.setdefault(_build(row), []).append(surprise)
+        return {build: statistics.median(values) for build, values in found.items()}
+
+
+@cache
+def shipped_starts() -> KnownStarts:
+    """Return the starts of benchdata/memory_budget.csv. Raises DataError as ``read_table``."""
+    return KnownStarts(budget_rows())
+
+
+def _build(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
+    """Return what options of one machine share whose surprises are alike: card, build, layout."""
+    return of.memory_mib, of.compute_capability, of.fork, of.tp
+
+
 def estimate_pool(
     question: PoolQuestion,
-    known: Iterable[BudgetRow] | None = None,
+    known: Iterable[BudgetRow] | KnownStarts | None = None,
     coefficients: RestCoefficients | None = None,
 ) -> PoolAnswer:
     """Return the pool of a server that has not started.
@@ -225,13 +270,19 @@ def estimate_pool(
             blocks, blocks, blocks, layout.kind, basis="bytes of the cache as stated", level=1.0
         )
         return PoolAnswer(layout, stated, budget, weights, rest_gib(rest_inputs(question), terms))
-    alike = _alike(question, budget_rows() if known is None else known)
+    if known is None:
+        known = shipped_starts()
+    elif not isinstance(known, KnownStarts):
+        known = KnownStarts(tuple(known))
+    alike = _alike(question, known)
     if alike:
         rest = _known_rest(question, alike, weights.value, terms)
         # A known start fixes the sum of weights and rest, so the weights add no band of their own.
         sure = replace(weights, low=weights.value, high=weights.value, kind=rest.kind)
     else:
         rest, sure = rest_gib(rest_inputs(question), terms), weights
+    if not (alike and alike[0].use == "here"):
+        rest = _shifted(rest, known.surprises.get(_build(question), 0.0) * HERE_SHARE)
     pool = pool_blocks(
         layout,
         memory_mib=question.memory_mib,
@@ -239,33 +290,50 @@ def estimate_pool(
         weights=sure,
         rest=rest,
     )
+    if alike and alike[0].use == "here":
+        pool = replace(pool, kind=_kind_here(question, alike), basis=rest.basis)
     return PoolAnswer(layout, pool, budget, weights, rest)
 
 
-def _alike(question: PoolQuestion, known: Iterable[BudgetRow]) -> list[BudgetRow]:
+def _shifted(rest: Estimate, shift: float) -> Estimate:
+    """Return the rest moved by what this machine's own starts left more, GiB; never below 0."""
+    if shift == 0:
+        return rest
+    value = max(0.0, rest.value + shift)
+    return replace(
+        rest,
+        value=value,
+        low=min(value, max(0.0, rest.low + shift)),
+        high=rest.high + shift if rest.high + shift > value else value,
+        basis=f"{rest.basis}; {shift:+.2f} GiB by own starts of this machine",
+    )
+
+
+def _kind_here(question: PoolQuestion, starts: Sequence[BudgetRow]) -> Kind:
+    """Return ``measured-here`` if a start of this machine had every setting of the question."""
+    for row in starts:
+        start = question_of(row)
+        alike = replace(start, weights_gib=None, files_gib=question.files_gib)
+        if alike == replace(question, weights_gib=None):
+            return Kind.MEASURED_HERE
+    return Kind.INTERPOLATED
+
+
+def _alike(question: PoolQuestion, known: KnownStarts) -> Sequence[BudgetRow]:
     """Return the starts of the same kind, those at the same memory fraction alone if there are any.
 
     The draft length does not move the rest (BF16+DFlash with 4, 8 and 15 tokens: 5.87 GiB each),
     nor does prefix caching or the KV type, which only cut the pool differently. Seats and graphs
     may differ: the fit says what they change.
     """
-    alike = _by_key(tuple(known)).get(_key(question), [])
+    alike = known.by_kind.get(_key(question), [])
+    alike = [row for row in alike if row.use == "here"] or alike
     same = [
         row
         for row in alike
         if abs(row.gpu_memory_utilization - question.gpu_memory_utilization) < SAME_UTILIZATION
     ]
     return same or alike
-
-
-@cache
-def _by_key(known: tuple[BudgetRow, ...]) -> dict[tuple[object, ...], list[BudgetRow]]:
-    """Return the usable starts by what makes them of one kind."""
-    found: dict[tuple[object, ...], list[BudgetRow]] = {}
-    for row in known:
-        if row.use != "outside":
-            found.setdefault(_key(row), []).append(row)
-    return found
 
 
 def _key(of: BudgetRow | PoolQuestion) -> tuple[object, ...]:
@@ -304,12 +372,15 @@ def _known_rest(
         shifts.append(mine - rest_value(rest_inputs(start), terms))
         rests.append(rest_from_pool(budget_gib(start), kv_gib, weights) + shifts[-1])
     value = statistics.median(rests)
-    band = KNOWN_BAND_GIB + max(abs(shift) for shift in shifts) / 2
+    here = alike[0].use == "here"
+    band = (HERE_BAND_GIB if here else KNOWN_BAND_GIB) + max(abs(shift) for shift in shifts) / 2
     return Estimate(
         value=value,
         low=min([*rests, value - band]),
         high=max([*rests, value + band]),
-        kind=Kind.INTERPOLATED,
+        kind=Kind.MEASURED_HERE if here else Kind.INTERPOLATED,
         n=len(rests),
-        basis=f"memory beside weights and cache of {len(rests)} known starts of this kind",
+        basis=f"memory beside weights and cache as {', '.join(row.id for row in alike)} left it"
+        if here
+        else f"memory beside weights and cache of {len(rests)} known starts of this kind",
     )

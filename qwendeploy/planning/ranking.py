@@ -39,7 +39,8 @@ class Scored:
     support: int
     """Measurements of this card with these weights, this draft and this layout."""
     tier: int = 2
-    """Nearness of the evidence: 0 this image's series, 1 a sister image's, 2 the joint fit."""
+    """Nearness of the evidence: -1 own runs of this machine, 0 this image's series, 1 a sister
+    image's, 2 the joint fit."""
 
     def score(self, objective: Objective, end: Literal["low", "value"] = "low") -> float:
         """Return the conservative end of what the objective maximises; 0 if there is no figure."""

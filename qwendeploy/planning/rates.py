@@ -24,6 +24,7 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
+from qwendeploy.planning.own_runs import OwnPoint, Place
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
@@ -62,25 +63,89 @@ class Rates:
         self, wanted: Sequence[tuple[Option, int, int, str]]
     ) -> list[Estimate | None]:
         """Return the rates of many questions; those without a series are answered together."""
-        results: list[Estimate | None] = [None] * len(wanted)
-        open_questions: list[tuple[int, Option, Point]] = []
-        for at, (option, concurrency, context, contexts) in enumerate(wanted):
-            point = Point(max(1.0, concurrency / option.replicas), context, contexts)
+        questions = [
+            (option, Point(max(1.0, concurrency / option.replicas), context, contexts))
+            for option, concurrency, context, contexts in wanted
+        ]
+        bases = self._bases(questions)
+        return [
+            self._answered(base, option, point)
+            for base, (option, point) in zip(bases, questions, strict=True)
+        ]
+
+    def _bases(self, questions: Sequence[tuple[Option, Point]]) -> list[Estimate | None]:
+        """Return what the tables say of one server; own runs are not in it."""
+        results: list[Estimate | None] = [None] * len(questions)
+        open_questions: list[tuple[int, Features]] = []
+        for at, (option, point) in enumerate(questions):
             found = self._from_series(option, point)
-            if found is None:
-                open_questions.append((at, option, point))
-            else:
-                results[at] = self._finished(found, option, point)
-        features = [self._features(option, point) for _, option, point in open_questions]
-        known = [feature for feature in features if feature is not None]
-        answers = iter(transfer_fit().predict_many(known)) if known else iter(())
-        for (at, option, _point), feature in zip(open_questions, features, strict=True):
-            if feature is not None:
-                results[at] = self._layout(next(answers), option)
+            if found is not None:
+                results[at] = self._captured(found, option, point)
+                continue
+            features = self._features(option, point)
+            if features is not None:
+                open_questions.append((at, features))
+        if open_questions:
+            answers = transfer_fit().predict_many([features for _, features in open_questions])
+            for (at, _), answer in zip(open_questions, answers, strict=True):
+                results[at] = answer
         return results
 
+    def _answered(self, base: Estimate | None, option: Option, point: Point) -> Estimate | None:
+        """Return the rate of all replicas, this machine's own runs heard first."""
+        own = self.scene.knowledge.own
+        if not own:
+            return None if base is None else self._layout(base, option)
+        place = self._place(point)
+        exact = own.exact(option, place)
+        if exact is not None:
+            one, servers = exact
+            if servers == option.replicas:
+                return one.scaled(servers)
+            return replicas_rate([one] * option.replicas)
+        if base is None:
+            return None
+        return self._layout(self._recalibrated(base, option, place), option)
+
+    def _place(self, point: Point) -> Place:
+        content = self.scene.workload.content.value
+        return Place(point.concurrency, point.context, point.contexts, content)
+
+    def _recalibrated(self, base: Estimate, option: Option, place: Place) -> Estimate:
+        """Return a rate moved by what this option did elsewhere on its curve, here or abroad."""
+        own = self.scene.knowledge.own
+        return own.moved(
+            base, option, place, self._seen, default_hyper().drift_band(place.concurrency)
+        )
+
+    @cached_property
+    def _seen(self) -> tuple[tuple[OwnPoint, Estimate], ...]:
+        """Own measurements, each beside what the tables say of its option and place."""
+        points = self.scene.knowledge.own.all_points
+        questions = [
+            (item.option, Point(item.place.concurrency, item.place.context, item.place.contexts))
+            for item in points
+        ]
+        return tuple(
+            (item, predicted.scaled(self._content_factor(item.option, item.place.content)))
+            for item, predicted in zip(points, self._bases(questions), strict=True)
+            if predicted is not None
+        )
+
+    def _content_factor(self, option: Option, content: str) -> float:
+        """Return what another content than the workload's does to the rate of an option."""
+        unit = self._content_of(content)
+        asked = acceptance_length(option.spec_method, option.spec_tokens, self._content)
+        there = acceptance_length(option.spec_method, option.spec_tokens, unit)
+        return there.value / asked.value if asked is not None and there is not None else 1.0
+
     def tier(self, option: Option) -> int:
-        """Return how near the evidence is: 0 this image's series, 1 a sister's, 2 the joint fit."""
+        """Return how near the evidence is.
+
+        -1 runs of this very machine, 0 this image's series, 1 a sister's, 2 the joint fit.
+        """
+        if self.scene.knowledge.own.measured_here(option):
+            return -1
         match = self.best_series(option)
         if match is None:
             return 2
@@ -224,25 +289,30 @@ class Rates:
 
     @cached_property
     def _content(self) -> str:
-        """Content class of the joint fit: the study's prompt where its series set the scale."""
-        content = self.scene.workload.content
-        if content is Content.MIXED and self.scene.knowledge.series_on(self.scene.box.name):
-            return "study"
-        return content.value
+        """Content class that rates are of."""
+        return self._content_of(self.scene.workload.content.value)
+
+    def _content_of(self, content: str) -> str:
+        """Return a class of the acceptance curves: the study's own where its series set the scale.
+
+        The study's prompt is a mixture too.
+        """
+        measured = self.scene.knowledge.series_on(self.scene.box.name)
+        return "study" if content == Content.MIXED.value and measured else content
 
     # --- both ---
 
-    def _finished(self, rate: Estimate, option: Option, point: Point) -> Estimate:
+    def _captured(self, rate: Estimate, option: Option, point: Point) -> Estimate:
+        """Return the rate with steps above the captured size as slow as they are."""
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
         assert accepted is not None
-        captured = beyond_capture(
+        return beyond_capture(
             rate,
             concurrency=point.concurrency,
             spec_tokens=option.spec_tokens,
             capture_size=capture_size(option),
             acceptance_length=accepted.value,
         )
-        return self._layout(captured, option)
 
     def _layout(self, rate: Estimate, option: Option) -> Estimate:
         floor = self.scene.box.figure_floor

@@ -24,7 +24,7 @@ from qwendeploy.errors import NoPlan
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.identity import plan_id
-from qwendeploy.planning.knowledge import Knowledge, load_knowledge
+from qwendeploy.planning.knowledge import Knowledge, load_knowledge, with_own_runs
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.predictions import Load, cell, predict
@@ -74,11 +74,12 @@ def make_scene(
     Raises:
         NoPlan: the machine cannot serve.
     """
+    box = describe(machine)
     return Scene(
-        box=describe(machine),
+        box=box,
         workload=workload,
         request=request,
-        knowledge=knowledge or load_knowledge(),
+        knowledge=knowledge or with_own_runs(load_knowledge(), box),
         rules=rules or load_rules(),
         typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
     )

@@ -285,7 +285,7 @@ def size_memory(option: Option, scene: Scene, **changes: Any) -> Memory:
         fork=option.fork,
         max_model_len=option.max_model_len,
     )
-    answer = estimate_pool(replace(question, **changes), known=scene.knowledge.starts)
+    answer = estimate_pool(replace(question, **changes), known=scene.knowledge.known_starts)
     return Memory(answer.layout, answer.weights, answer.rest, answer.blocks, option.max_model_len)
 
 

@@ -1,8 +1,10 @@
 """Pools whose budget is known whole: what a server had, loaded and left for its KV cache.
 
 One row is one server start. ``use`` says whether the rest term was fitted on it or is tested on
-it; ``outside`` rows are of another model or engine line, or not whole, and the note says why:
-they widen the band. ``known`` rows are of an engine line with too few starts to fit. ``blocks_how`` says how exactly the block count is known.
+it; ``outside`` rows are of another model or engine line, or not whole, and the note says why: they
+widen the band. ``known`` rows are of an engine line with too few starts to fit; ``here`` ones are
+starts of the user's own machine and in no shipped table. ``blocks_how`` says how exactly the block
+count is known.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ class BudgetRow:
 
     id: str
     source: str
-    use: Literal["fit", "held-out", "known", "outside"]
+    use: Literal["fit", "held-out", "known", "outside", "here"]
     gpu: str
     memory_mib: int
     compute_capability: str

@@ -43,6 +43,11 @@ class ImportRecord:
     rows: int
     machine_id: str | None = None
     """Digest of the machine of an own run; ``None`` for foreign files."""
+    run_id: str | None = None
+    boot_id: str | None = None
+    """Start of the server's process: runs of one start are not independent."""
+    pool_blocks: int | None = None
+    """KV blocks of one server as it told them itself."""
 
 
 def own_directory() -> Path:

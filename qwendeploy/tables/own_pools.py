@@ -13,6 +13,7 @@ import io
 from pathlib import Path
 
 from qwendeploy.documents.files import write_text
+from qwendeploy.errors import UserError
 from qwendeploy.tables.own import own_directory
 from qwendeploy.tables.pools import PoolRow
 from qwendeploy.tables.reader import read_csv
@@ -44,6 +45,20 @@ def add_pool(row: PoolRow, directory: Path | None = None) -> bool:
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / TABLE, _text((*present, row)), force=True)
     return True
+
+
+def forget_pool(row_id: str, directory: Path | None = None) -> None:
+    """Remove the pool of one start.
+
+    Raises:
+        UserError: there is no such pool, or the table cannot be written.
+    """
+    present = own_pools(directory)
+    kept = tuple(row for row in present if row.row_id != row_id)
+    if len(kept) == len(present):
+        listed = ", ".join(row.row_id for row in present) or "none yet"
+        raise UserError(f"there is no pool {row_id!r}", hint=f"pools: {listed}")
+    write_text((directory or own_directory()) / TABLE, _text(kept), force=True)
 
 
 def _measurement(row: PoolRow) -> dict[str, object]:

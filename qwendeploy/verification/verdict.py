@@ -23,7 +23,7 @@ from qwendeploy.documents import (
     Verdict,
 )
 from qwendeploy.errors import ExitCode
-from qwendeploy.figures import Figure, Kind
+from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.causes import COUNT_DIFFERENCE
 
@@ -91,7 +91,7 @@ def judge(
 
 
 def _calibrated_here(predicted: Figure, boot_id: str) -> bool:
-    return predicted.kind is Kind.MEASURED_HERE and boot_id in predicted.source
+    return f"boot {boot_id}" in predicted.source
 
 
 def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
@@ -134,7 +134,31 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
         if broken and verdict.outcome != "inconclusive" and name not in COUNTED:
             verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
         verdicts.append(verdict)
+    verdicts += _judge_rungs(plan, run, boots, broken)
     return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
+
+
+def _judge_rungs(plan: Plan, run: RunDocument, boots: int, broken: str) -> list[Verdict]:
+    """Return verdicts on the rates of a ladder's other rungs, where the plan has figures."""
+    here = (run.operating_point.get("concurrency"), run.operating_point.get("context"))
+    found = []
+    for step in run.steps:
+        if step.shape != "decode" or (step.concurrency, step.context) == here:
+            continue
+        point = {"concurrency": step.concurrency, "context": step.context,
+                 "contexts": step.contexts}  # fmt: skip
+        predictions, elsewhere = predictions_at(plan, point)
+        verdict = judge(
+            f"{RATE} c={step.concurrency} context={step.context}",
+            predictions.aggregate_decode_tps,
+            step.figures.get(RATE),
+            boots=boots,
+            missing=f"not predicted: {elsewhere}" if elsewhere else "",
+        )
+        if broken and verdict.outcome != "inconclusive":
+            verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
+        found.append(verdict)
+    return found
 
 
 def predictions_at(plan: Plan, point: Mapping[str, Any]) -> tuple[Predictions, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,29 @@ def _value(figure: Figure | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def machine_id(path: Path) -> str | None:
-    """Return the digest of the serving machine that a run document holds."""
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run document says of machine and server, ``None`` where it says nothing."""
+
+    machine_id: str | None
+    plan_id: str | None
+    run_id: str | None
+    boot_id: str | None
+    pool_blocks: int | None
+
+
+def facts(path: Path) -> RunFacts:
+    """Return the identities of a run document and the pool that its server told.
+
+    The document is one that ``read`` accepted.
+    """
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     run = document.get("run", document)
-    found = run.get("machine_id")
-    return found if isinstance(found, str) else None
+    server = run.get("server") or {}
+    return RunFacts(
+        machine_id=run.get("machine_id"),
+        plan_id=run.get("plan_id"),
+        run_id=run.get("run_id"),
+        boot_id=server.get("boot_id"),
+        pool_blocks=server.get("kv_pool_blocks"),
+    )

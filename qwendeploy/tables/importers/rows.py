@@ -52,10 +52,14 @@ class Statement:
     max_num_batched_tokens: int | None = None
     capture_size: int | None = None
     prefix_cache: bool | None = None
+    vision: bool | None = None
+    """Whether the server kept its image input."""
     content: str | None = None
     contexts: Contexts | None = None
     concurrency: int | None = None
     session: str | None = None
+    plan_id: str | None = None
+    """Of the plan that was stated."""
 
 
 def state(stated: Mapping[str, Any], plan_file: Path | None = None) -> Statement:
@@ -83,6 +87,9 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
         "interconnect": None if joined == "unknown" else joined,
         "driver": machine.driver,
         "contexts": plan.operating_point.contexts,
+        "content": plan.operating_point.content.value,
+        "plan_id": plan.plan_id,
+        "vision": all(flag.name != "--language-model-only" for flag in plan.flags),
     }
     facts |= {name: getattr(option, name) for name in _OF_OPTION}
     return {name: value for name, value in facts.items() if value is not None}
@@ -129,7 +136,8 @@ def _row(
         )
     status, reason = _status(point, concurrency)
     contexts: Contexts | None = stated.contexts
-    if contexts is None and point.contexts_shared is not None:
+    measured = origin == "own" or contexts is None
+    if measured and point.contexts_shared is not None:
         contexts = "shared" if point.contexts_shared else "separate"
     where = f"c{concurrency or 'x'}" + (f"_ctx{point.context}" if point.context is not None else "")
     image = find_image(stated.image) if stated.image else None
