@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from real_daemon import Daemon, running_daemon
+from starting_plans import Box, box_of
 
 from qwendeploy.cli import main
 
@@ -39,3 +41,17 @@ def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Keep every test's cache and data folders to itself."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
     yield
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """One Docker daemon of our own for all container tests of this process."""
+    with running_daemon() as started:
+        yield started
+
+
+@pytest.fixture
+def box(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """The daemon with no container, and this process pointed at it."""
+    with box_of(daemon, tmp_path, monkeypatch) as prepared:
+        yield prepared

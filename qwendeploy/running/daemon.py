@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,22 +14,41 @@ from qwendeploy.errors import EnvironmentProblem, QwendeployError
 if TYPE_CHECKING:
     from docker import DockerClient
 
+USUAL_HOST = "unix:///var/run/docker.sock"
 TIMEOUT_S = 120
 """Of one call; creating the first container after a boot took 4 s on a busy machine."""
 
 
-def connect() -> DockerClient:
-    """Return a client of the daemon that ``DOCKER_HOST`` or the usual socket names.
+@contextmanager
+def connected() -> Iterator[DockerClient]:
+    """Give a client of the daemon that ``DOCKER_HOST`` or the usual socket names.
 
     Raises:
         EnvironmentProblem: it does not answer or refuses.
     """
     import docker
 
+    _knock(os.environ.get("DOCKER_HOST") or USUAL_HOST)
     with told_as_environment():
         client = docker.from_env(timeout=TIMEOUT_S)
-        client.ping()
-    return client
+    try:
+        with told_as_environment():
+            client.ping()
+        yield client
+    finally:
+        client.close()
+
+
+def _knock(host: str) -> None:
+    """Try the socket itself first: its error is exact, and Docker's client leaks a failed one."""
+    if not host.startswith("unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(TIMEOUT_S)
+        try:
+            probe.connect(host.removeprefix("unix://"))
+        except OSError as problem:
+            raise unreachable(f"{type(problem).__name__}: {problem}") from None
 
 
 @contextmanager
@@ -102,7 +123,7 @@ _REFUSALS = (
     (
         r"setting rlimit.*operation not permitted",
         "the host does not allow the container's limits",
-        "allow locked memory for Docker: LimitMEMLOCK=infinity in its unit",
+        "raise them for Docker: LimitMEMLOCK=infinity and LimitNOFILE=1048576 in its unit",
     ),
 )
 """Pattern of the daemon's answer, what it means, the way out."""

@@ -21,6 +21,7 @@ from qwendeploy.errors import EnvironmentProblem, ExitCode, QwendeployError, Use
 from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import Launch, launch_of
 from qwendeploy.running import evidence, found
+from qwendeploy.running.alone import alone
 from qwendeploy.running.container_spec import (
     create_arguments,
     description,
@@ -28,13 +29,13 @@ from qwendeploy.running.container_spec import (
     fingerprint,
     hub_directory,
 )
-from qwendeploy.running.daemon import connect, told_as_environment
+from qwendeploy.running.daemon import connected, told_as_environment
 from qwendeploy.running.images import Image, Told, ensure_image
 from qwendeploy.running.preflight import check_machine
 from qwendeploy.running.readback import Check, ServerPages, compare, server_pages
 from qwendeploy.running.secrets import read_secrets
 from qwendeploy.running.settings import UpSettings
-from qwendeploy.running.waiting import Boot, start_of_log, wait_until_serving
+from qwendeploy.running.waiting import Boot, wait_until_serving
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -79,21 +80,31 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
             hint="recommend with --image, or generate a script for a virtual environment",
         )
     secrets = read_secrets(launch, settings.secrets_file)
-    client = connect()
+    with alone(settings.name), connected() as client, _terminate_as_interrupt():
+        return _up(client, plan, launch, settings, secrets, told)
+
+
+def _up(
+    client: DockerClient,
+    plan: Plan,
+    launch: Launch,
+    settings: UpSettings,
+    secrets: Mapping[str, str],
+    told: Told,
+) -> UpReport:
     present = found.find(client, settings.name)
     wanted = fingerprint(launch, network=settings.network)
     current = present.current
-    if current is not None and found.launch_of(current) == wanted and _runs(current):
+    same = current is not None and found.launch_of(current) == wanted
+    if current is not None and same and _runs(current):
         _discard(present.upcoming)
         return _again(client, plan, launch, current, settings, secrets, told)
-    if current is not None and found.launch_of(current) != wanted:
+    if current is not None and not same:
         _ask(settings, found.details_of(current), description(launch, network=settings.network))
     if settings.checks:
-        check_machine(plan, launch, occupied=current is not None and _runs(current))
-    image = ensure_image(client, launch.image, told)
-    with _terminate_as_interrupt():
-        swap = Swap(client, launch, image, present, wanted)
-        return _start(swap, plan, settings, secrets, told)
+        check_machine(plan, launch, occupied=any(_runs(one) for one in present.all))
+    image = ensure_image(client, launch.image or "", told)
+    return _start(Swap(client, launch, image, present, wanted, same), plan, settings, secrets, told)
 
 
 def _runs(container: Any) -> bool:
@@ -110,9 +121,8 @@ def _again(
     told: Told,
 ) -> UpReport:
     """Report on a container that already runs this launch, waiting if it is still booting."""
-    wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
+    boot = wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
     image = ensure_image(client, launch.image or "", told)
-    boot = Boot(start_of_log(current))
     report = _report(plan, launch, current, image, boot, secrets, did="was running")
     return replace(report, boot_s=None)
 
@@ -136,7 +146,9 @@ class Swap:
     launch: Launch
     image: Image
     present: found.Present
-    wanted: str
+    fingerprint: str
+    same: bool
+    """Whether the present container, which does not run, is of the same launch."""
     stopped: bool = False
     """Whether the present container was stopped for the new one."""
     new: Any | None = None
@@ -145,10 +157,10 @@ class Swap:
 def _start(
     swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: Told
 ) -> UpReport:
-    current = swap.present.current
     try:
-        _make_room(swap, told)
-        _create(swap, settings, secrets)
+        if not _adopted(swap):
+            _make_room(swap, told)
+            _create(swap, settings, secrets)
         boot = wait_until_serving(swap.new, swap.launch, plan, told, timeout_s=settings.timeout_s)
         did = _take_over(swap)
     except BaseException as problem:
@@ -156,9 +168,20 @@ def _start(
         raise
     assert swap.new is not None
     report = _report(plan, swap.launch, swap.new, swap.image, boot, secrets, did=did)
-    if current is None:
+    if did != "replaced":
         return report
     return replace(report, notes=(*report.notes, "the previous container is removed"))
+
+
+def _adopted(swap: Swap) -> bool:
+    """Go on with the container that an ``up`` which was killed had started, if it is the same."""
+    upcoming, current = swap.present.upcoming, swap.present.current
+    wanted = found.launch_of(upcoming) if upcoming is not None else None
+    if wanted != swap.fingerprint or not _runs(upcoming):
+        return False
+    swap.new = upcoming
+    swap.stopped = current is not None and not _runs(current)
+    return True
 
 
 def _make_room(swap: Swap, told: Told) -> None:
@@ -211,7 +234,9 @@ def _take_over(swap: Swap) -> str:
         new.rename(swap.launch.name)
         new.update(restart_policy={"Name": "on-failure", "MaximumRetryCount": places.RESTARTS})
         new.reload()
-    return "started" if current is None else "replaced"
+    if current is None:
+        return "started"
+    return "was started again" if swap.same else "replaced"
 
 
 def _undo(swap: Swap, problem: BaseException, told: Told) -> None:

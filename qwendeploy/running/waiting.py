@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,13 +13,13 @@ from qwendeploy.errors import ExitCode, QwendeployError
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.running import http
 from qwendeploy.running.boot_log import PHASES, BootLog
-from qwendeploy.running.daemon import connect, told_as_environment
+from qwendeploy.running.daemon import told_as_environment
 from qwendeploy.running.gpu_load import gpu_metrics
 
 if TYPE_CHECKING:
     from qwendeploy.running.images import Told
 
-POLL_S = 0.25
+POLL_S = 0.3
 ASK_S = 1.0
 """Between two looks at container and health."""
 LAST_LINES = 15
@@ -68,36 +66,35 @@ def wait_until_serving(
     """
     limit = timeout_s if timeout_s is not None else float(launch.start_period_s)
     boot = Boot(BootLog())
-    lines = _followed(container.id)
+    tail = Tail(container)
     begin = asked = time.monotonic()
     while True:
-        _drain(lines, boot, begin)
+        with told_as_environment(f"container {container.name}"):
+            for line in tail.read():
+                if boot.log.read(line):
+                    boot.phases[boot.log.phase] = time.monotonic() - begin
+            container.reload()
         boot.seconds = time.monotonic() - begin
         told(_progress(boot, plan), _share(boot, plan))
+        if container.status not in {"created", "running", "restarting"}:
+            raise _ended(container, boot)
         if time.monotonic() - asked >= ASK_S:
             asked = time.monotonic()
-            with told_as_environment(f"container {container.name}"):
-                container.reload()
-            if container.status not in {"created", "running", "restarting"}:
-                raise _ended(container, boot)
             if http.get(f"{launch.base_url}/health").status == 200:
-                boot.log = start_of_log(container)
+                boot.log = start_of_log(container, within_s=limit)
                 return boot
             if boot.seconds > limit:
                 raise _hung(container, launch, boot, limit)
         time.sleep(POLL_S)
 
 
-def start_of_log(container: Any) -> BootLog:
-    """Return the log of the container's present start, up to where it serves."""
+def start_of_log(container: Any, *, within_s: float) -> BootLog:
+    """Return the log of the container's present start: its first ``within_s`` seconds."""
     log = BootLog()
     started = _epoch(container.attrs["State"]["StartedAt"])
     with told_as_environment(f"container {container.name}"):
-        for line in _lines(container.logs(stream=True, follow=False, since=started)):
-            log.read(line)
-            if log.phase == "serving":
-                break
-    return log
+        text = container.logs(since=started, until=started + within_s + POLL_S)
+    return log.read_all(text.decode("utf-8", "replace").splitlines())
 
 
 def _epoch(text: str) -> float:
@@ -109,39 +106,39 @@ def _epoch(text: str) -> float:
     return seconds + float(f"0.{fraction[:6] or 0}")
 
 
-def _followed(container_id: str) -> queue.SimpleQueue[str]:
-    """Return a queue that a thread fills with the container's lines as they come."""
-    import docker.errors
+class Tail:
+    """The lines of a container that came since the last look.
 
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    Asked for anew each time rather than followed: a stream of Docker's client cannot be left
+    without a socket that stays open.
+    """
 
-    def follow() -> None:
-        # a client of its own: a stream holds its connection
-        try:
-            found = connect().containers.get(container_id)
-            for line in _lines(found.logs(stream=True, follow=True)):
-                lines.put(line)
-        except (QwendeployError, docker.errors.DockerException, OSError):
-            # the waiting loop asks the daemon itself and tells what is wrong
-            return
+    def __init__(self, container: Any) -> None:
+        self._container = container
+        self._last = ""
 
-    threading.Thread(target=follow, daemon=True, name="engine-log").start()
-    return lines
+    def read(self) -> list[str]:
+        """Return the new lines."""
+        since = _epoch(self._last) if self._last else None
+        text = self._container.logs(timestamps=True, **({"since": since} if since else {}))
+        found = []
+        for line in text.decode("utf-8", "replace").splitlines():
+            stamp, _, rest = line.partition(" ")
+            # Docker's times are of one form and length: text order is time order
+            if stamp > self._last:
+                self._last = stamp
+                found.append(rest)
+        return found
 
 
-def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Yield the lines of a stream of pieces."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
     if rest:
         yield rest.decode("utf-8", "replace")
-
-
-def _drain(lines: queue.SimpleQueue[str], boot: Boot, begin: float) -> None:
-    while not lines.empty():
-        if boot.log.read(lines.get()):
-            boot.phases[boot.log.phase] = time.monotonic() - begin
 
 
 def _expected(boot: Boot, plan: Plan) -> tuple[float | None, str]:

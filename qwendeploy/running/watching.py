@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,11 @@ from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import CONTAINER_PORT
 from qwendeploy.running import found, http
 from qwendeploy.running.boot_log import PHASES, BootLog
-from qwendeploy.running.daemon import connect, told_as_environment
-from qwendeploy.running.waiting import start_of_log
+from qwendeploy.running.daemon import connected, told_as_environment
+from qwendeploy.running.waiting import lines_of, start_of_log
 
+LONGEST_BOOT_S = 7200.0
+"""Of the log's beginning that ``status`` reads to tell the phase."""
 LAST_LINES = 2000
 """Lines of the log in which ``status`` looks for signatures."""
 
@@ -48,11 +51,11 @@ def status(name: str | None) -> tuple[Status, ...]:
     Raises:
         EnvironmentProblem: the daemon does not answer.
     """
-    client = connect()
-    containers = (
-        found.our_containers(client) if name is None else list(found.find(client, name).all)
-    )
-    return tuple(_status(container) for container in containers)
+    with connected() as client:
+        containers = (
+            found.our_containers(client) if name is None else list(found.find(client, name).all)
+        )
+        return tuple(_status(container) for container in containers)
 
 
 def exit_code_of(statuses: tuple[Status, ...]) -> ExitCode:
@@ -87,7 +90,7 @@ def _status(container: Any) -> Status:
         health=str((state.get("Health") or {}).get("Status", "not checked")),
         serving=serving,
         phase=PHASES[log.phase] if running else f"ended while {PHASES[log.phase]}",
-        image=str(attributes["Config"]["Image"]),
+        image=found.details_of(container).get("image") or str(attributes["Config"]["Image"]),
         base_url=url,
         started_at=str(state["StartedAt"]),
         restarts=int(attributes.get("RestartCount", 0)),
@@ -103,7 +106,7 @@ def _looked_into(container: Any) -> tuple[BootLog, tuple[Cause, ...]]:
     """Return the boot log and what the last lines name as cause."""
     from qwendeploy.diagnosis import causes
 
-    log = start_of_log(container)
+    log = start_of_log(container, within_s=LONGEST_BOOT_S)
     with told_as_environment(f"container {container.name}"):
         last = container.logs(tail=LAST_LINES).decode("utf-8", "replace").splitlines()
     return log, causes(last)
@@ -126,23 +129,20 @@ def logs(name: str, *, follow: bool, tail: int | None) -> Iterator[str]:
     Raises:
         EnvironmentProblem: nothing of that name is there, or the daemon does not answer.
     """
-    present = found.find(connect(), name)
-    container = present.upcoming or present.current
-    if container is None:
-        raise EnvironmentProblem(
-            f"no container named {name} of ours is there", hint="`qwendeploy status` lists them"
-        )
-    with told_as_environment(f"container {container.name}"):
-        stream = container.logs(
-            stream=True, follow=follow, tail="all" if tail is None else max(tail, 0)
-        )
-        rest = b""
-        for chunk in stream:
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                yield line.decode("utf-8", "replace")
-        if rest:
-            yield rest.decode("utf-8", "replace")
+    with connected() as client:
+        present = found.find(client, name)
+        container = present.upcoming or present.current
+        if container is None:
+            raise EnvironmentProblem(
+                f"no container named {name} of ours is there",
+                hint="`qwendeploy status` lists them",
+            )
+        with told_as_environment(f"container {container.name}"):
+            stream = container.logs(
+                stream=True, follow=follow, tail="all" if tail is None else max(tail, 0)
+            )
+            with contextlib.closing(stream):
+                yield from lines_of(stream)
 
 
 @dataclass(frozen=True)
@@ -160,16 +160,16 @@ def down(name: str, *, timeout_s: int = places.STOP_S) -> Down:
         UserError: the container was made by somebody else.
         EnvironmentProblem: the daemon does not answer.
     """
-    client = connect()
     removed = []
-    # the starting one first, so that nothing takes the name meanwhile
-    for container in reversed(found.find(client, name).all):
-        with told_as_environment(f"container {container.name}"):
-            # no restart between stop and removal
-            container.update(restart_policy={"Name": "no"})
-            container.stop(timeout=timeout_s)
-            container.remove(force=True)
-        removed.append(str(container.name))
-    with told_as_environment():
-        volumes = client.volumes.list(filters={"name": "qwendeploy-"})
+    with connected() as client:
+        # the starting one first, so that nothing takes the name meanwhile
+        for container in reversed(found.find(client, name).all):
+            with told_as_environment(f"container {container.name}"):
+                # no restart between stop and removal
+                container.update(restart_policy={"Name": "no"})
+                container.stop(timeout=timeout_s)
+                container.remove(force=True)
+            removed.append(str(container.name))
+        with told_as_environment():
+            volumes = client.volumes.list(filters={"name": "qwendeploy-"})
     return Down(tuple(removed), tuple(sorted(str(volume.name) for volume in volumes)))

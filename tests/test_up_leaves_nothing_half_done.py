@@ -1,0 +1,367 @@
+"""``up`` when things go wrong: the cause is named, nothing is left, what ran before runs again."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_daemon import IMAGE, OTHER_IMAGE, running_daemon
+from starting_plans import Box, box_of
+
+from qwendeploy.errors import EnvironmentProblem, ExitCode, UserError
+from qwendeploy.running import starting, watching
+from qwendeploy.running.waiting import FailedStart
+
+pytestmark = pytest.mark.container
+
+UP = ("--network", "qwendeploy-tests", "--no-checks", "--name", "test")
+
+CRASHES = [
+    pytest.param(
+        "starting",
+        2,
+        "vllm serve: error: unrecognized arguments: --max-model-length 4096",
+        "unknown-flag",
+        id="unknown-flag",
+    ),
+    pytest.param(
+        "weights",
+        1,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 170.00 MiB. GPU 0 has a"
+        " total capacity of 23.55 GiB of which 60.12 MiB is free.",
+        "cuda-out-of-memory",
+        id="out-of-memory",
+    ),
+    pytest.param(
+        "memory",
+        1,
+        "ValueError: To serve at least one request with the models's max seq len (262144),"
+        " (26.66 GiB KV cache is needed, which is larger than the available KV cache memory"
+        " (25.91 GiB). Based on the available memory, the estimated maximum model length is"
+        " 253952. Try increasing `gpu_memory_utilization`",
+        "kv-cache-too-small",
+        id="cache-too-small",
+    ),
+    pytest.param("compiling", 139, "Segmentation fault", None, id="unknown-cause"),
+    pytest.param("graphs", 137, "Killed", None, id="killed"),
+]
+
+
+@pytest.mark.parametrize(("phase", "code", "line", "cause"), CRASHES)
+def test_crash_is_told_with_phase_cause_and_change(
+    box: Box, run: Callable[..., Any], phase: str, code: int, line: str, cause: str | None
+) -> None:
+    script = {"end_in": phase, "code": code, "lines": [line], "phase_s": 0.1}
+    plan = box.store(box.plan(script=script))
+
+    said = run("up", plan, *UP)
+
+    assert (said.code, said.out) == (1, "")
+    assert f"  | {line}" in said.err
+    assert re.search(rf"the engine ended while .*exit code {code}", said.err)
+    if cause is not None:
+        assert f"[{cause}]" in said.err
+        assert "change: " in said.err
+    assert "state: the unfinished container is removed" in said.err
+    assert "Traceback" not in said.err
+    assert box.names() == []
+
+
+def test_largest_length_that_fits_is_in_the_message(box: Box) -> None:
+    _, code, line, _ = CRASHES[2].values
+    script = {"end_in": "memory", "code": code, "lines": [line]}
+
+    with pytest.raises(FailedStart) as failed:
+        starting.up(box.plan(script=script), box.settings(), box.tell)
+
+    assert "laying out the KV pool" in failed.value.what
+    assert any("253952" in cause.fix for cause in failed.value.causes)
+    assert failed.value.exit_code == ExitCode.REFUTED
+
+
+def test_hang_is_told_after_the_time_given(box: Box) -> None:
+    with pytest.raises(FailedStart, match="does not serve after 3 s; it was capturing CUDA"):
+        starting.up(box.plan(script={"hang_in": "graphs"}), box.settings(timeout_s=3), box.tell)
+
+    assert box.names() == []
+
+
+def test_network_without_ports_is_named(box: Box) -> None:
+    # the daemon runs with --bridge=none: a port without a network is dropped without a word
+    with pytest.raises(FailedStart, match="publishes no port"):
+        starting.up(box.plan(), box.settings(network=None, timeout_s=4), box.tell)
+
+    assert box.names() == []
+
+
+def test_port_in_use_is_an_environment_problem(box: Box) -> None:
+    plan = box.plan()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", plan.port))
+        taken.listen()
+
+        with pytest.raises(EnvironmentProblem, match="the port is in use"):
+            starting.up(plan, box.settings(), box.tell)
+
+    assert box.names() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "complaint"),
+    [
+        pytest.param({"image": "stand-in/absent:v1"}, {}, "cannot be pulled", id="no-image"),
+        pytest.param({}, {"network": "absent"}, "does not know the network", id="no-network"),
+        pytest.param(
+            {"checkpoint": "/srv/absent/model"}, {}, "not on this machine", id="no-checkpoint"
+        ),
+    ],
+)
+def test_what_docker_does_not_have_is_named(
+    box: Box, changes: dict[str, Any], settings: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(EnvironmentProblem, match=complaint) as problem:
+        starting.up(box.plan(**changes), box.settings(**settings), box.tell)
+
+    assert problem.value.hint
+    assert box.names() == []
+
+
+def test_hub_directory_that_cannot_be_made_is_named(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (box.folder / "file").write_text("x")
+    monkeypatch.setenv("HF_HOME", str(box.folder / "file" / "hub"))
+
+    with pytest.raises(EnvironmentProblem, match="cache of the weights"):
+        starting.up(box.plan(), box.settings(), box.tell)
+
+    assert box.names() == []
+
+
+def test_container_of_somebody_else_is_left_alone(box: Box) -> None:
+    with contextlib.closing(box.daemon.client()) as client:
+        client.containers.create(IMAGE, name="test", network_mode="none")
+
+        with pytest.raises(UserError, match="did not make"):
+            starting.up(box.plan(), box.settings(yes=True), box.tell)
+        with pytest.raises(UserError, match="did not make"):
+            watching.down("test")
+
+    assert box.names() == ["test"]
+
+
+def test_changed_plan_shows_the_difference_and_asks(box: Box, run: Callable[..., Any]) -> None:
+    first = box.plan()
+    old = starting.up(first, box.settings(), box.tell)
+    longer = box.plan(port=first.port, served_model_name="other-name", image=OTHER_IMAGE)
+
+    said = run("up", box.store(longer), *UP)
+
+    assert said.code == 2
+    assert f"image: {IMAGE} -> {OTHER_IMAGE}" in said.err
+    assert "--served-model-name: qwen3.6-27b -> other-name" in said.err
+    assert "--yes" in said.err
+    assert box.attributes()["Id"] == old.container_id
+    assert box.attributes()["State"]["Running"] is True
+
+
+def test_answer_decides_about_the_change(box: Box) -> None:
+    first = box.plan()
+    old = starting.up(first, box.settings(), box.tell)
+    other = box.plan(port=first.port, served_model_name="other-name")
+    asked: list[list[str]] = []
+
+    def no(lines: list[str]) -> bool:
+        asked.append(lines)
+        return False
+
+    with pytest.raises(UserError):
+        starting.up(other, box.settings(confirm=no), box.tell)
+    report = starting.up(other, box.settings(confirm=lambda _: True), box.tell)
+
+    assert asked == [["--served-model-name: qwen3.6-27b -> other-name"]]
+    assert report.did == "replaced"
+    assert report.container_id != old.container_id
+    assert box.names() == ["test"]
+
+
+def test_old_container_runs_again_when_the_new_one_fails(box: Box) -> None:
+    first = box.plan()
+    old = starting.up(first, box.settings(), box.tell)
+    broken = box.plan(port=first.port, script={"end_in": "weights", "lines": ["boom"], "code": 1})
+
+    with pytest.raises(FailedStart) as failed:
+        starting.up(broken, box.settings(yes=True), box.tell)
+
+    assert "the previous one runs again" in " ".join(failed.value.__notes__)
+    assert box.names() == ["test"]
+    assert box.attributes()["Id"] == old.container_id
+    assert box.attributes()["State"]["Running"] is True
+
+
+def test_old_container_serves_on_when_the_new_one_needs_other_gpus_and_port(box: Box) -> None:
+    machine = box.plan(tp=4).machine
+    first = box.plan(tp=1, gpu_indices=(0,), machine=machine)
+    starting.up(first, box.settings(), box.tell)
+    seen: list[bool] = []
+
+    def tell(_text: str, _share: float | None) -> None:
+        seen.append(box.attributes()["State"]["Running"])
+
+    report = starting.up(
+        box.plan(tp=1, gpu_indices=(1,), machine=machine), box.settings(yes=True), tell
+    )
+
+    assert report.did == "replaced"
+    assert set(seen) == {True}
+
+
+def test_container_that_ended_is_started_again(box: Box) -> None:
+    plan = box.plan()
+    starting.up(plan, box.settings(), box.tell)
+    with contextlib.closing(box.daemon.client()) as client:
+        client.containers.get("test").kill()
+
+    report = starting.up(plan, box.settings(), box.tell)
+
+    assert report.did == "was started again"
+    assert box.names() == ["test"]
+
+
+def command(plan: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "qwendeploy", "up", str(plan), *UP],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ.copy(),
+    )
+
+
+def await_container(box: Box, name: str) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if name in box.names():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{name} did not appear")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_start_leaves_no_container(box: Box, number: signal.Signals) -> None:
+    process = command(box.store(box.plan(script={"hang_in": "compiling"})))
+    await_container(box, "test-next")
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (130, "")
+    assert "state: the unfinished container is removed" in err
+    assert "Traceback" not in err
+    assert box.names() == []
+
+
+def test_status_tells_the_phase_of_a_start_under_way(box: Box) -> None:
+    process = command(box.store(box.plan(script={"hang_in": "graphs", "phase_s": 0.01})))
+    await_container(box, "test-next")
+    end = time.monotonic() + 20
+    phases = []
+    while time.monotonic() < end and phases[-1:] != ["capturing CUDA graphs"]:
+        phases = [one.phase for one in watching.status("test")]
+        time.sleep(0.2)
+
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+    assert phases == ["capturing CUDA graphs"]
+
+
+def test_killed_start_is_taken_up_by_the_next_one(box: Box) -> None:
+    plan = box.plan(script={"phase_s": 1})
+    process = command(box.store(plan))
+    await_container(box, "test-next")
+    process.kill()
+    process.communicate()
+    left = box.attributes("test-next")["Id"]
+
+    (status,) = watching.status(None)
+    report = starting.up(plan, box.settings(), box.tell)
+
+    assert (status.name, status.serving) == ("test-next", False)
+    assert report.container_id == left
+    assert box.names() == ["test"]
+
+
+def test_killed_replacement_is_undone_by_down(box: Box) -> None:
+    first = box.plan()
+    starting.up(first, box.settings(), box.tell)
+    process = command(
+        box.store(box.plan(port=first.port, script={"hang_in": "graphs"}), "other.yaml")
+    )
+    # the second plan needs --yes: without it nothing happened
+    process.communicate(timeout=60)
+    assert process.returncode == 2
+
+    done = watching.down("test", timeout_s=5)
+
+    assert done.removed == ("test",)
+    assert box.names() == []
+
+
+def test_no_daemon_is_one_message(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+
+    for words in (("status",), ("down",), ("logs",)):
+        said = run(*words)
+        assert (said.code, said.out) == (4, "")
+        assert said.err == (
+            "error: the Docker daemon does not answer (start it with `systemctl start docker`,"
+            " or set DOCKER_HOST)\n"
+        )
+
+
+# Docker's client leaves the socket of a refused connection to the garbage collector
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_daemon_that_goes_away_while_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_daemon() as own, box_of(own, tmp_path, monkeypatch) as box:
+
+        def tell(text: str, _share: float | None) -> None:
+            if text.startswith("capturing") and own.process and own.process.poll() is None:
+                own.kill()
+
+        with pytest.raises(EnvironmentProblem, match="daemon does not answer") as problem:
+            starting.up(box.plan(script={"hang_in": "graphs"}), box.settings(), tell)
+
+        assert "test-next may be left" in " ".join(problem.value.__notes__)
+        del problem
+        gc.collect()
+        own.start()
+        assert watching.down("test", timeout_s=1).removed == ("test-next",)
+    gc.collect()
+
+
+def test_docker_without_gpu_support_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_daemon(gpus=False) as own, box_of(own, tmp_path, monkeypatch) as box:
+        with pytest.raises(EnvironmentProblem, match="cannot give GPUs") as problem:
+            starting.up(box.plan(), box.settings(), box.tell)
+
+        assert "nvidia-container-toolkit" in str(problem.value)
+        assert box.names() == []
