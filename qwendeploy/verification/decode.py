@@ -106,13 +106,15 @@ class Decode:
     def _output_limit(self) -> int:
         length = self.surface.facts.max_model_len
         if length is None:
-            return 8192
+            length = self.prompt + 8192
         margin = self.surface.prompts.margin
         room = length - self.prompt - margin(self.prompt)
         if room < 64:
             self.prompt = max(16, length - 64 - margin(length))
             room = length - self.prompt - margin(self.prompt)
             self.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
+        if self.settings.ceiling is not None:
+            room = min(room, max(64, self.settings.ceiling - self.prompt))
         return max(1, min(OUTPUT_CAP, room))
 
     def _texts(self) -> list[str]:

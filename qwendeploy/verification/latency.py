@@ -69,7 +69,7 @@ async def measure_latency(
         name=f"first token, context={context}",
         shape="prompt",
         concurrency=1,
-        context=context,
+        context=settings.context,
         contexts="separate",
         status="complete" if _times(cold) else "failed",
         duration_s=time.perf_counter() - begin,

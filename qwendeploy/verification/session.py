@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +28,9 @@ from qwendeploy.documents import (
     Tool,
 )
 from qwendeploy.errors import UserError
-from qwendeploy.figures import Figure, Kind, exact
+from qwendeploy.figures import Kind
 from qwendeploy.verification.client import Client
+from qwendeploy.verification.collecting import collect_figures, reached_figures, request_arrays
 from qwendeploy.verification.decode import Decode, DecodeSettings
 from qwendeploy.verification.expected import held_by, machine_id, pool_figures
 from qwendeploy.verification.fill import FillRun, FillSettings
@@ -37,10 +38,11 @@ from qwendeploy.verification.latency import LatencySettings, measure_latency
 from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.server import Surface, survey, wait_for_health
 from qwendeploy.verification.settings import EFFORT, Settings, operating_point, run_name
+from qwendeploy.verification.shapes import run_shapes
 from qwendeploy.verification.statistics import Interval, t_interval, widened
 from qwendeploy.verification.target import Target, is_loopback
 from qwendeploy.verification.telemetry import Gpus
-from qwendeploy.verification.verdict import RATE, predictions_at
+from qwendeploy.verification.verdict import predictions_at
 from qwendeploy.verification.watch import Lateness
 from qwendeploy.verification.writer import write_run
 
@@ -120,25 +122,26 @@ class Session:
         return self.document()
 
     async def _stages(self, client: Client, gpus: Gpus) -> None:
-        self._enter("waiting for the server")
+        self.enter("waiting for the server")
         await wait_for_health(client, self.settings.wait_s, lambda text: self.told(text, None))
-        self._enter("asking what the server offers")
+        self.enter("asking what the server offers")
         self.surface = await survey(client, PromptMaker(content=self.point.content))
         self._check_room()
-        self._enter("first token")
+        self.enter("first token")
         self.steps.append(await self._latency(client))
-        self._enter("decode")
+        self.enter("decode")
         await self._decode(client, gpus)
         self._freeze_client()
         if not await self._alive(client):
             return
         if self._wanted(self.settings.fill, self.effort.fill):
-            self._enter("fill")
+            self.enter("fill")
             await self._fill(client, gpus)
         if self._wanted(self.settings.gates, self.effort.gates):
-            self._enter("gates")
+            self.enter("gates")
             await self._run_gates(client)
-        self._enter("done")
+        await run_shapes(self, client, gpus)
+        self.enter("done")
 
     async def _alive(self, client: Client) -> bool:
         """Return whether the server still answers, and note if not."""
@@ -158,7 +161,7 @@ class Session:
     def _wanted(asked: bool | None, usual: bool) -> bool:
         return usual if asked is None else asked
 
-    def _enter(self, stage: str) -> None:
+    def enter(self, stage: str) -> None:
         self.stage = stage
         self.told(stage, None)
         if self.surface is not None:
@@ -189,30 +192,44 @@ class Session:
         )
         return await measure_latency(client, self.surface, settings, self.told)
 
-    def _user_rate(self) -> float:
+    def user_rate(self) -> float:
         """Return tokens per second of one stream, as far as it is known before the windows."""
         if self.plan and self.plan.predictions.per_user_decode_tps:
             return self.plan.predictions.per_user_decode_tps.value
         return 30.0
 
     async def _decode(self, client: Client, gpus: Gpus) -> None:
-        assert self.surface is not None
         settings = self.settings
-        wanted = DecodeSettings(
-            concurrency=self.point.concurrency,
-            context=self.point.context,
-            contexts=self.point.contexts,
-            window_s=settings.window_s or self.effort.window_s,
-            windows=settings.windows or self.effort.windows,
-            settle_s=settings.settle_s,
-            patience_s=settings.patience_s,
-            expected_user_tps=self._user_rate(),
-            seed=f"{self.run_id}-decode",
-        )
-        self.decode = Decode(
-            client, self.surface, wanted, gpus=gpus, told=self.told, decided=self._decided
-        )
         self.lateness.reset()
+        await self.measure_decode(
+            client,
+            gpus,
+            DecodeSettings(
+                concurrency=self.point.concurrency,
+                context=self.point.context,
+                contexts=self.point.contexts,
+                window_s=settings.window_s or self.effort.window_s,
+                windows=settings.windows or self.effort.windows,
+                settle_s=settings.settle_s,
+                patience_s=settings.patience_s,
+                expected_user_tps=self.user_rate(),
+                seed=f"{self.run_id}-decode",
+            ),
+            self._decided,
+        )
+
+    async def measure_decode(
+        self,
+        client: Client,
+        gpus: Gpus,
+        wanted: DecodeSettings,
+        decided: Callable[[list[float]], bool],
+    ) -> None:
+        """Measure one decode load; the document has it even if this is cut short."""
+        assert self.surface is not None
+        self.decode = Decode(
+            client, self.surface, wanted, gpus=gpus, told=self.told, decided=decided
+        )
         await self.decode.run()
         self._absorb()
 
@@ -242,7 +259,7 @@ class Session:
         self.steps.append(self._placed(decode))
         self.timeline.extend(decode.watch.timeline(self.began))
         if self.settings.keep_requests:
-            self.requests.extend(_arrays(decode, self.began))
+            self.requests.extend(request_arrays(decode, self.began))
 
     def _placed(self, decode: Decode) -> Step:
         offset = decode.begin - self.began
@@ -275,7 +292,7 @@ class Session:
                 full_length=facts.max_model_len or option.max_model_len,
                 step_tokens=option.max_num_batched_tokens or 8192,
                 tokens_per_step=1.0 + option.spec_tokens,
-                user_tps=self._user_rate(),
+                user_tps=self.user_rate(),
                 hold_s=self.settings.hold_s,
                 patience_s=max(self.settings.patience_s, 60.0)
                 if self.settings.patience_s >= 30
@@ -328,7 +345,7 @@ class Session:
             steps.append(self._placed(self.decode).model_copy(update={"status": "incomplete"}))
             timeline.extend(self.decode.watch.timeline(self.began))
         facts = self.surface.facts if self.surface else None
-        figures, reasons = collect_figures(steps)
+        figures, reasons = collect_figures(steps, self.point)
         if facts is not None:
             figures.update(pool_figures(self.plan, facts))
             if facts.kv_pool_blocks is None:
@@ -360,63 +377,3 @@ class Session:
             warnings=tuple(self.warnings),
             requests=tuple(self.requests),
         )
-
-
-def collect_figures(
-    steps: Sequence[Step],
-) -> tuple[dict[str, Figure | None], dict[str, str]]:
-    """Return the figures of the operating point from the steps that measured them."""
-    figures: dict[str, Figure | None] = {}
-    reasons: dict[str, str] = {}
-    for step in steps:
-        for name, figure in step.figures.items():
-            if figures.get(name) is None:
-                figures[name] = figure
-        for name, reason in step.reasons.items():
-            reasons.setdefault(name, reason)
-    if RATE not in figures:
-        figures[RATE] = None
-        reasons[RATE] = "not measured yet"
-    return figures, {name: text for name, text in reasons.items() if figures.get(name) is None}
-
-
-def reached_figures(
-    steps: Sequence[Step], fill: Fill, plan: Plan | None
-) -> dict[str, Figure | None]:
-    """Return the capacities that the run reached, where reaching is what was predicted."""
-    found: dict[str, Figure | None] = {}
-    if fill.outcome == "confirmed" and fill.context is not None:
-        found["max_typical_context_tokens"] = exact(
-            fill.context, "tokens", kind=Kind.MEASURED_HERE, source="filled in this run", n=1
-        )
-    predicted = plan.predictions.max_running_requests if plan else None
-    lows = [
-        window.server_running_low
-        for step in steps
-        if step.shape == "decode" and predicted and step.concurrency >= predicted.value
-        for window in step.windows
-        if window.server_running_low is not None
-    ]
-    if lows:
-        found["max_running_requests"] = exact(
-            min(lows), "requests", kind=Kind.MEASURED_HERE, source="running in the windows", n=1
-        )
-    return found
-
-
-def _arrays(decode: Decode, origin: float) -> list[dict[str, Any]]:
-    """Return the per-request arrays of a decode load."""
-    return [
-        {
-            "number": record.number,
-            "sent_s": round(record.sent_at - origin, 6),
-            "prompt_tokens": record.prompt_tokens,
-            "output_tokens": record.tokens,
-            "ttft_ms": None if record.ttft is None else round(record.ttft * 1e3, 3),
-            "tpot_ms": None if record.tpot is None else round(record.tpot * 1e3, 4),
-            "chunk_times_s": [round(t - origin, 6) for t in record.chunk_times],
-            "chunk_tokens": list(record.chunk_tokens),
-            "failure": record.failure,
-        }
-        for record in decode.streams.records
-    ]

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from qwendeploy.documents import Content, Level, Plan
 from qwendeploy.verification.client import Limits
+from qwendeploy.verification.closed_loop import Limits as LatencyLimits
+
+Shape = Literal["decode", "prompt", "mixed", "chat"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,20 @@ class Settings:
     wait_s: float = 30.0
     limits: Limits = field(default_factory=Limits)
     keep_requests: bool = False
+    shapes: tuple[Shape, ...] = ()
+    """Loads beside the decode shape at the operating point."""
+    ladder_c: tuple[int, ...] = ()
+    """Further concurrencies of the decode shape, at the operating point's context."""
+    ladder_ctx: tuple[int, ...] = ()
+    """Further contexts, at the operating point's concurrency."""
+    isl: int | None = None
+    osl: int | None = None
+    spread: float = 0.0
+    loop_s: float | None = None
+    """Seconds of a mixed or chat plateau."""
+    latency_limits: LatencyLimits = field(default_factory=LatencyLimits)
+    soak_s: float | None = None
+    """Seconds of decoding after everything else, to see whether the rate holds."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +59,27 @@ class Effort:
     repeats: int
     fill: bool
     gates: bool
+    loop_s: float = 120.0
+    shapes: tuple[Shape, ...] = ()
+    ladder: bool = False
+    """Concurrencies 1, 2, 4 ... up to the operating point's."""
+    soak_s: float = 0.0
 
 
 EFFORT: dict[Level, Effort] = {
     "quick": Effort(window_s=6.0, windows=5, repeats=2, fill=False, gates=False),
     "standard": Effort(window_s=10.0, windows=6, repeats=3, fill=True, gates=True),
-    "thorough": Effort(window_s=20.0, windows=12, repeats=5, fill=True, gates=True),
+    "thorough": Effort(
+        window_s=20.0,
+        windows=12,
+        repeats=5,
+        fill=True,
+        gates=True,
+        loop_s=300.0,
+        shapes=("prompt", "mixed", "chat"),
+        ladder=True,
+        soak_s=900.0,
+    ),
 }
 
 
