@@ -13,9 +13,7 @@ SCHEMA_VERSION = "1.0"
 class Model(BaseModel):
     """Base of every document part: unknown keys are errors, instances do not change."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Tool(Model):
