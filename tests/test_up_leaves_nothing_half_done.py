@@ -276,7 +276,7 @@ def test_status_tells_the_phase_of_a_start_under_way(box: Box) -> None:
     process = command(box.store(box.plan(script={"hang_in": "graphs", "phase_s": 0.01})))
     await_container(box, "test-next")
     end = time.monotonic() + 20
-    phases = []
+    phases: list[str] = []
     while time.monotonic() < end and phases[-1:] != ["capturing CUDA graphs"]:
         phases = [one.phase for one in watching.status("test")]
         time.sleep(0.2)

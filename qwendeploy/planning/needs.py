@@ -30,6 +30,21 @@ def needs_of(
         UserError: the plan cannot be read, or ``devices`` is no list of indices.
     """
     plan = read_plan(plan_file) if plan_file is not None else None
+    return needs_of_plan(plan, image=image, port=port, devices=devices)
+
+
+def needs_of_plan(
+    plan: Plan | None,
+    *,
+    image: str | None = None,
+    port: int | None = None,
+    devices: str | None = None,
+) -> Needs:
+    """Return the needs of a plan; what is stated besides replaces the plan's part.
+
+    Raises:
+        UserError: ``devices`` is no list of indices.
+    """
     image = image or (plan.option.image if plan else None)
     row = find_image(image) if image else None
     indices = device_indices(devices) or (plan.gpu_indices if plan else ())

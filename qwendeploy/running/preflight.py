@@ -1,24 +1,51 @@
-"""Before anything is pulled: is this the plan's machine, and are its GPUs free?"""
+"""Before anything is pulled: is this the plan's machine, and does the doctor let it start?"""
 
 from __future__ import annotations
 
-from qwendeploy.documents import Gpu, Plan
+from collections.abc import Callable, Mapping
+
+from qwendeploy.documents import Gpu, Machine, Plan
 from qwendeploy.errors import EnvironmentProblem, UserError
-from qwendeploy.hardware.live import detect
-from qwendeploy.rendering.launch import Launch
+from qwendeploy.hardware.doctor import doctor_here, refuse_errors
+from qwendeploy.hardware.findings import DoctorReport, Needs
+from qwendeploy.planning.needs import needs_of_plan
+from qwendeploy.rendering.launch import HUB_TOKEN, Launch
 from qwendeploy.tables.gpus import gpus as catalogue
 
+Doctor = Callable[[Needs], DoctorReport]
 
-def check_machine(plan: Plan, launch: Launch, *, occupied: bool) -> None:
-    """Return if the plan's GPUs are here, well and empty enough.
 
-    ``occupied`` says that a container of ours holds them now and will be stopped.
+def _here(needs: Needs) -> DoctorReport:
+    return doctor_here(needs, catalogue=catalogue())
+
+
+def check_machine(
+    plan: Plan,
+    launch: Launch,
+    *,
+    occupied: bool,
+    secrets: Mapping[str, str],
+    doctor: Doctor = _here,
+) -> None:
+    """Return if the plan's GPUs are here and empty enough, and nothing keeps it from starting.
+
+    ``occupied`` says that a container of ours runs, whose port and memory will be given back.
 
     Raises:
         UserError: the plan was made for another machine.
-        EnvironmentProblem: no GPU is usable, or its memory is taken.
+        EnvironmentProblem: something keeps a server from starting; the first is named.
     """
-    machine = detect(catalogue())
+    report = doctor(needs_of_plan(plan))
+    excused = {"port-in-use"} if occupied else set()
+    if HUB_TOKEN in secrets:
+        excused.add("token-absent")
+    findings = tuple(item for item in report.findings if item.id not in excused)
+    refuse_errors(report.model_copy(update={"findings": findings}), live=True)
+    if report.machine is not None:
+        _compare(plan, launch, report.machine, occupied=occupied)
+
+
+def _compare(plan: Plan, launch: Launch, machine: Machine, *, occupied: bool) -> None:
     here = {name: gpu for gpu in machine.gpus for name in (gpu.uuid, str(gpu.index)) if name}
     planned = {gpu.index: gpu for gpu in plan.machine.gpus}
     for position, name in enumerate(launch.gpus):
@@ -42,12 +69,12 @@ def _same_kind(planned: Gpu | None, present: Gpu, name: str) -> None:
         raise UserError(
             f"the plan's GPU {name} is a {planned.model}, this one is a {present.model}",
             where="machine",
-            hint="make the plan here: `qwendeploy recommend`",
+            hint="make the plan here: `qwendeploy recommend`; or --no-checks",
         )
 
 
 def _room(plan: Plan, gpu: Gpu, name: str) -> None:
-    """vLLM refuses to start when less memory is free than the fraction asks for."""
+    """Refuse what vLLM refuses: less memory free than the fraction asks for."""
     fraction = plan.option.gpu_memory_utilization
     if fraction is None or gpu.memory_mib is None or gpu.memory_free_mib is None:
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from qwendeploy.errors import UserError
 from qwendeploy.rendering.launch import HUB_TOKEN, Launch
 from qwendeploy.rendering.writer import variables
+from qwendeploy.running.container_spec import hub_directory
 
 
 def read_secrets(launch: Launch, file: Path | None) -> dict[str, str]:
@@ -34,6 +35,9 @@ def read_secrets(launch: Launch, file: Path | None) -> dict[str, str]:
     allowed = (launch.api_key_variable, HUB_TOKEN)
     found = {name: held[name] for name in allowed if held.get(name)}
     for name in launch.required_secrets:
+        if name == HUB_TOKEN and (hub_directory() / "token").exists():
+            # the hub's own file, which the container sees with the cache
+            continue
         if name not in found:
             reason = (
                 f"the plan listens on {launch.listen}"

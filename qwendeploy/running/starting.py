@@ -102,7 +102,8 @@ def _up(
     if current is not None and not same:
         _ask(settings, found.details_of(current), description(launch, network=settings.network))
     if settings.checks:
-        check_machine(plan, launch, occupied=any(_runs(one) for one in present.all))
+        occupied = any(_runs(one) for one in present.all)
+        check_machine(plan, launch, occupied=occupied, secrets=secrets)
     image = ensure_image(client, launch.image or "", told)
     return _start(Swap(client, launch, image, present, wanted, same), plan, settings, secrets, told)
 
