@@ -1,0 +1,105 @@
+"""Round trip: recommend, generate in every kind, audit each artefact.
+
+``audit`` finds no error and only warnings that the plan states, and reads back the plan's option.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_tools import lay_out
+
+from qwendeploy import api
+from qwendeploy.api import AuditRequest, Pins, Request
+from qwendeploy.documents import Option, Plan, Quality, Workload
+from qwendeploy.hardware.stated import stated_machine
+from qwendeploy.rendering import render
+from qwendeploy.rendering.generating import MAIN_FILES
+from qwendeploy.tables.gpus import gpus
+
+SCENES: dict[str, tuple[str, int, Workload, Request]] = {
+    "showcase": (
+        "RTX PRO 6000 Blackwell Workstation",
+        2,
+        Workload(concurrency=32, max_context=262144),
+        Request(),
+    ),
+    "upstream": (
+        "RTX PRO 6000 Blackwell Workstation",
+        2,
+        Workload(concurrency=32, max_context=131072),
+        Request(pins=Pins(upstream_only=True)),
+    ),
+    "two-replicas": (
+        "RTX PRO 6000 Blackwell Workstation",
+        2,
+        Workload(concurrency=64, max_context=16384),
+        Request(pins=Pins(tp=1, replicas=2, upstream_only=True)),
+    ),
+    "one-24-gb-card": (
+        "RTX 3090",
+        1,
+        Workload(concurrency=1, max_context=32768, quality=Quality.RELAXED),
+        Request(),
+    ),
+    "one-h200": ("H200", 1, Workload(concurrency=16, max_context=131072), Request()),
+}
+KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "kubernetes")
+
+COMPARED = (
+    "checkpoint",
+    "kv_cache_dtype",
+    "spec_method",
+    "spec_tokens",
+    "tp",
+    "prefix_cache",
+    "gpu_memory_utilization",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "capture_size",
+)
+
+
+@cache
+def plan_of(scene: str) -> Plan:
+    card, count, workload, request = SCENES[scene]
+    machine = stated_machine(card, count, catalogue=gpus())
+    return api.recommend(machine, workload, request)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_artefact_is_audited_as_the_plan_says(scene: str, kind: str, tmp_path: Path) -> None:
+    plan = plan_of(scene)
+    card, count, _, _ = SCENES[scene]
+    place = lay_out(render(plan, kind), tmp_path)
+    machine: dict[str, Any] = {"gpu": card, "gpus": count}
+    version = plan.option.engine_version if kind == "vllm" and not plan.option.fork else None
+
+    found = api.audit(
+        AuditRequest(
+            source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+            machine=machine,
+            engine_version=version,
+            compare=False,
+        )
+    )
+
+    assert found.outcome in {"works", "wasteful"}
+    stated = {warning.rule for warning in plan.warnings}
+    grave = {finding.id: finding.text for finding in found.findings if finding.severity != "info"}
+    assert {name: text for name, text in grave.items() if name not in stated} == {}
+    expected = plan.option
+    read = found.launches[0].option
+    assert read is not None
+    assert _compared(read) == _compared(expected)
+    replicas = len([launch for launch in found.launches if launch.option is not None])
+    assert replicas * read.replicas >= expected.replicas or kind == "kubernetes"
+
+
+def _compared(option: Option) -> dict[str, Any]:
+    return {name: getattr(option, name) for name in COMPARED}
