@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from qwendeploy import api
-from qwendeploy.cli._common import TOKENS
+from qwendeploy.cli._common import COUNT_LIST, TOKEN_LIST, TOKENS
 from qwendeploy.documents import Content
 from qwendeploy.errors import ExitCode, UserError
 from qwendeploy.reporting.progress import progress
-from qwendeploy.reporting.verify_text import verify_text
+from qwendeploy.reporting.verify_text import self_test_text, verify_text
 
 ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_proxy")
 
@@ -49,6 +51,26 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 @click.option("--hold", "hold_s", type=click.FloatRange(0.5, 3600), default=5.0)
 @click.option("--repeats", type=click.IntRange(1, 100), help="Repeats of the first-token test.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=30.0, show_default=True)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=click.Choice(["decode", "prompt", "mixed", "chat"]),
+    help="Further loads: cold prompts, whole requests, growing conversations. Repeatable.",
+)
+@click.option("--ladder-c", type=COUNT_LIST, default=(), help="Decode at these concurrencies too.")
+@click.option("--ladder-ctx", type=TOKEN_LIST, default=(), help="Decode at these contexts too.")
+@click.option("--isl", type=TOKENS, help="Input tokens of mixed and chat.")
+@click.option("--osl", type=TOKENS, help="Output tokens of mixed and chat.")
+@click.option("--spread", type=click.FloatRange(0, 1), default=0.0, help="Of both, relative.")
+@click.option("--seconds", "loop_s", type=click.FloatRange(1), help="Length of mixed and chat.")
+@click.option("--soak", "soak_s", type=click.FloatRange(0), help="Seconds to decode on at the end.")
+@click.option("--ttft", "ttft_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
+@click.option("--tpot", "tpot_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
+@click.option("--e2e", "e2e_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
+@click.option("--boots", type=click.IntRange(1, 20), help="Start the plan anew so many times.")
+@click.option("--self-test", is_flag=True, help="Print the client's own error on this host.")
+@click.option("--export-bench", type=click.Path(path_type=Path), help="vllm bench serve result.")
 @click.option("--keep-requests", is_flag=True, help="Keep per-request arrays in run.json.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of this run.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
@@ -62,9 +84,18 @@ def command(
     force: bool,
     rate_only: bool,
     as_json: bool,
+    self_test: bool,
+    boots: int | None,
+    export_bench: Path | None,
     **settings: Any,
 ) -> int:
     """Measure a live server and judge PLAN's prediction; without PLAN only measure."""
+    if self_test:
+        return _self_test(as_json)
+    if boots is not None and plan is None:
+        raise UserError("a server is started anew from a plan", where="--boots", hint="give PLAN")
+    limits = {name: settings.pop(name) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
+    settings["keep_requests"] = settings["keep_requests"] or export_bench is not None
     if settings["content"] is not None:
         settings["content"] = Content(settings["content"])
     if rate_only:
@@ -80,10 +111,12 @@ def command(
     }
     try:
         with progress(quiet=as_json) as told:
-            _, report = api.verify(
+            run, report = api.verify(
                 plan,
                 base_url,
                 settings=settings,
+                limits=limits,
+                boots=boots or 1,
                 access=access,
                 directory=directory,
                 force=force,
@@ -96,9 +129,23 @@ def command(
         text = f"what was measured is in {saved}" if saved.exists() else "nothing was measured"
         click.echo(f"interrupted; {text}", err=True)
         sys.exit(ExitCode.INTERRUPTED)
+    if export_bench is not None:
+        api.export_bench(run, export_bench, force=force)
     if as_json:
         click.echo(report.model_dump_json(by_alias=True, indent=2))
     else:
         click.echo(verify_text(report), nl=False)
         click.echo(f"written: {directory} (run.json, verify.json, verify.txt, report.html)")
     return report.exit_code
+
+
+def _self_test(as_json: bool) -> int:
+    """Print the client's error; exit 3 if it measures nothing right here."""
+    with progress(quiet=as_json) as told:
+        told("measuring the client", None)
+        found = api.verify_self_test()
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "ceiling": found.ceiling}, indent=2))
+    else:
+        click.echo(self_test_text(found), nl=False)
+    return ExitCode.DONE if found.ceiling is not None else ExitCode.INCONCLUSIVE

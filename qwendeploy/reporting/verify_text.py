@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
 from qwendeploy.units import format_count, format_tokens
+from qwendeploy.verification.self_test import SelfTest
 
 MARKS = {"confirmed": "ok ", "refuted": "NO ", "inconclusive": " ? "}
 GATE_MARKS = {"passed": "ok ", "failed": "NO ", "not_run": " - "}
@@ -166,3 +167,26 @@ def _failures(run: RunDocument) -> Iterator[str]:
     for step in run.steps:
         for example in step.requests.examples[:1]:
             yield f"  {step.name}: {example}"
+
+
+def self_test_text(found: SelfTest) -> str:
+    """Return the client's own error at each concurrency."""
+    lines = [
+        f"the client's own error on this host ({found.loop}, load {found.load_average:.1f}):",
+        "streams  first token  per token     rate   CPU of a core  wakes late (p99)",
+    ]
+    for rung in found.rungs:
+        mark = "" if rung.within else "  NO"
+        failed = f"  {rung.failed} failed" if rung.failed else ""
+        lines.append(
+            f"{rung.concurrency:7}  {rung.ttft_error_ms:+8.1f} ms  {rung.tpot_error:+8.2%}"
+            f" {rung.rate_error:+8.2%}  {rung.cpu_share:12.0%}  {rung.lag_p99_ms:13.1f} ms"
+            f"{mark}{failed}"
+        )
+    if found.ceiling is None:
+        lines.append("not even the first is within 1 %: measure from another host")
+    else:
+        lines.append(
+            f"rates and times per token are right within 1 % up to {found.ceiling} streams"
+        )
+    return "\n".join(lines) + "\n"

@@ -41,10 +41,23 @@ def verify(
     Raises:
         UserError, EnvironmentProblem: as the session; KeyboardInterrupt after the run is saved.
     """
+    run = verify_once(plan, target, settings, directory=directory, told=told, inputs=inputs)
+    return run, report_on(run, plan, rate_only=rate_only)
+
+
+def verify_once(
+    plan: Plan | None,
+    target: Target,
+    settings: Settings,
+    *,
+    directory: Path | None = None,
+    told: Callable[[str, float | None], None] = lambda _text, _share: None,
+    inputs: dict[str, Any] | None = None,
+) -> RunDocument:
+    """Return the run of one boot of a server, saved as it goes; errors as ``verify``."""
     session = Session(target, settings, plan=plan, directory=directory, told=told, inputs=inputs)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        run = runner.run(_until_told_to_stop(session))
-    return run, report_on(run, plan, rate_only=rate_only)
+        return runner.run(_until_told_to_stop(session))
 
 
 async def _until_told_to_stop(session: Session) -> RunDocument:

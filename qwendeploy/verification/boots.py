@@ -1,0 +1,95 @@
+"""Several boots of one server, pooled: the interval over boots replaces the boot-to-boot allowance.
+
+One boot says no more than ±5 % about the next (DESIGN §7). From three boots on the spread between
+them is measured instead, and the pooled run's figures are t intervals over the boots' means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qwendeploy.documents import Fill, Gate, RunDocument
+from qwendeploy.errors import UserError
+from qwendeploy.figures import Figure, Kind
+from qwendeploy.verification import statistics as st
+from qwendeploy.verification.comparing import identity
+from qwendeploy.verification.verdict import COUNTED
+
+
+def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
+    """Return one document for runs of different boots, and the number of boots.
+
+    Raises:
+        UserError: no run, runs of unlike things, or two of one boot.
+    """
+    if not runs:
+        raise UserError("no run to pool")
+    first = runs[0]
+    for run in runs[1:]:
+        for key, value in identity(first).items():
+            if identity(run)[key] != value:
+                raise UserError(
+                    f"runs of unlike things are not pooled: {key} {value!r} and"
+                    f" {identity(run)[key]!r}",
+                    where=run.run_id,
+                )
+    boots = [run.server.boot_id if run.server else None for run in runs]
+    known = [boot for boot in boots if boot is not None]
+    if len(set(known)) < len(known):
+        raise UserError("two of the runs are of one boot; they are not independent")
+    figures = {
+        name: _pooled([run.figures.get(name) for run in runs], name) for name in first.figures
+    }
+    steps = tuple(step for run in runs for step in run.steps)
+    pooled = runs[-1].model_copy(
+        update={
+            "figures": figures,
+            "steps": steps,
+            "fill": _worst_fill(runs),
+            "gates": _worst_gates(runs),
+            "warnings": tuple(text for run in runs for text in run.warnings),
+            "status": next((r.status for r in runs if r.status != "complete"), "complete"),
+        }
+    )
+    return pooled, len(runs)
+
+
+def _pooled(figures: Sequence[Figure | None], name: str) -> Figure | None:
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        return None
+    values = [figure.value for figure in known]
+    if name in COUNTED:
+        return known[-1].model_copy(
+            update={"low": min(values), "high": max(values), "n": len(values)}
+        )
+    if len(known) < 2:
+        return known[0]
+    interval = st.t_interval(values)
+    return Figure(
+        value=interval.mean,
+        unit=known[0].unit,
+        low=interval.low,
+        high=interval.high,
+        level=interval.level,
+        kind=Kind.MEASURED_HERE,
+        source=f"{len(known)} boots",
+        n=len(known),
+    )
+
+
+def _worst_fill(runs: Sequence[RunDocument]) -> Fill:
+    tested = [run.fill for run in runs if run.fill.tested]
+    order = ("refuted", "inconclusive", "confirmed")
+    return min(tested, key=lambda fill: order.index(fill.outcome)) if tested else runs[-1].fill
+
+
+def _worst_gates(runs: Sequence[RunDocument]) -> tuple[Gate, ...]:
+    order = ("failed", "not_run", "passed")
+    worst: dict[str, Gate] = {}
+    for run in runs:
+        for gate in run.gates:
+            known = worst.get(gate.id)
+            if known is None or order.index(gate.outcome) < order.index(known.outcome):
+                worst[gate.id] = gate
+    return tuple(worst.values())
