@@ -28,7 +28,7 @@ from qwendeploy.models.separate import replicas_rate
 from qwendeploy.models.speed import FEW_CELLS, SeriesFit, conformal_factor, surrounded
 from qwendeploy.planning.accuracy_speed import MIN_CELLS, nested_values
 from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
-from qwendeploy.planning.ranking import ENOUGH, TIE
+from qwendeploy.planning.ranking import ENOUGH, TIE, level
 from qwendeploy.planning.speed_fit import fit_with, hyper_from, speed_model
 from qwendeploy.tables.checkpoints import find_checkpoint
 from qwendeploy.tables.gpus import find_gpu
@@ -231,14 +231,15 @@ def decide(choices: Sequence[Choice]) -> Choice:
     the kind of evidence that is left when the option's own cell is held out.
     """
     best = max(choices, key=lambda choice: choice.predicted.low)
-    level = [choice for choice in choices if choice.predicted.low >= best.predicted.low * (1 - TIE)]
+    tied = [choice for choice in choices if choice.predicted.low >= best.predicted.low * (1 - TIE)]
     return min(
-        level,
+        tied,
         key=lambda choice: (
             choice.predicted.kind.rank,
             -min(choice.cells, ENOUGH),
             -choice.predicted.n,
             STRONG_QUANTS.index(choice.option[0]),
+            -level(choice.predicted.value),
             choice.replicas,
             choice.option[2],
             -choice.predicted.low,

@@ -2,11 +2,12 @@
 
 An option is scored on the conservative end of its band. Two options whose scores differ by less
 than the repetition noise of one measurement tie, and then better evidence wins, then the stricter
-quality class, then the simpler option.
+quality class, then the higher middle of the band, then the simpler option.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,9 @@ c >= 8 (leave-one-out noise floor of the study's repeated cells, median 0.9 %, p
 TIE_SHARE = 0.25
 """Share of the wider half band below which two scores tie as well: options that rest on one fit
 err together, so that their difference is surer than either, but not surer than this."""
+
+STEP = 0.01
+"""Relative difference of two middles below which neither is better, and simplicity decides."""
 
 ENOUGH = 10
 """Measurements of an option beyond which more of them make it no better evidence."""
@@ -70,6 +74,11 @@ class Scored:
         return option.replicas, option.spec_tokens, int(option.prefix_cache)
 
 
+def level(rate: float) -> int:
+    """Return the rate in steps of ``STEP``: middles on one step are equal."""
+    return round(math.log(rate) / STEP) if rate > 0 else -(10**6)
+
+
 def _low(figure: Figure | None) -> float:
     return figure.low if figure is not None else 0.0
 
@@ -88,6 +97,7 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
             key=lambda item: (
                 item.evidence,
                 item.quality.rank,
+                -level(item.score(objective, "value")),
                 item.complexity,
                 -_low(item.predictions.aggregate_decode_tps),
             )
