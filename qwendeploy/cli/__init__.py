@@ -6,6 +6,7 @@ carries the result alone.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -77,6 +78,8 @@ def main(args: list[str] | None = None) -> Any:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Looking for plugins of the validation library costs a scan of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Most of what is made at start lives to the end: looking for garbage there is time lost.
+    gc.set_threshold(100_000, 20, 20)
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
         sys.stdout.flush()

@@ -25,23 +25,44 @@ def nnls(design: Array, target: Array) -> Array:
     return nnls_normal(design.T @ design, design.T @ target)
 
 
-def nnls_normal(gram: Array, moment: Array) -> Array:
-    """Return the minimiser for ``gram = A'A`` and ``moment = A'b``; empty columns get 0."""
+def nnls_normal(gram: Array, moment: Array, likely: Array | None = None) -> Array:
+    """Return the minimiser for ``gram = A'A`` and ``moment = A'b``; empty columns get 0.
+
+    ``likely`` coefficients of a similar problem save the search if the same columns are above 0.
+    """
     scale = np.sqrt(np.clip(np.diag(gram), 0.0, None))
     used = scale > 0
     result = np.zeros(len(moment))
     if used.any():
         inverse = 1.0 / scale[used]
         scaled = gram[np.ix_(used, used)] * inverse[:, None] * inverse[None, :]
-        result[used] = _active_set(scaled, moment[used] * inverse) * inverse
+        target = moment[used] * inverse
+        found = None if likely is None else _confirmed(scaled, target, likely[used] > 0)
+        result[used] = (_active_set(scaled, target) if found is None else found) * inverse
     return result
+
+
+def _confirmed(gram: Array, moment: Array, passive: NDArray[np.bool_]) -> Array | None:
+    """Return the solution on these columns if it is the minimiser, ``None`` if it is not."""
+    if not passive.any():
+        return None
+    solution = np.zeros(len(moment))
+    solution[passive] = _solve(gram[np.ix_(passive, passive)], moment[passive])
+    if solution[passive].min() <= 0:
+        return None
+    gradient = (moment - gram @ solution)[~passive]
+    return solution if gradient.size == 0 or gradient.max() <= _tolerance(moment) else None
+
+
+def _tolerance(moment: Array) -> float:
+    return 1e-10 * max(1.0, float(np.abs(moment).max()))
 
 
 def _active_set(gram: Array, moment: Array) -> Array:
     size = len(moment)
     solution = np.zeros(size)
     passive = np.zeros(size, dtype=bool)
-    tolerance = 1e-10 * max(1.0, float(np.abs(moment).max()))
+    tolerance = _tolerance(moment)
     for _ in range(3 * size):
         gradient = moment - gram @ solution
         gradient[passive] = -np.inf

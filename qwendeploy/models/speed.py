@@ -126,13 +126,18 @@ class _Normal:
             self.levels | other.levels,
         )
 
-    def solve(self) -> Array:
-        """Return the seven coefficients >= 0; a term enters only where its cells suffice."""
+    def solve(self, likely: Array | None = None) -> Array:
+        """Return the seven coefficients >= 0; a term enters only where its cells suffice.
+
+        ``likely`` are those of nearly the same cells.
+        """
         usable = np.ones(7, dtype=bool)
         usable[4] = len(self.levels) >= SQUARE_LEVELS
         usable[5:] = [max(self.levels) >= 2 * knee for knee in KNEES]
         coefficients = np.zeros(7)
-        coefficients[usable] = nnls_normal(self.gram[np.ix_(usable, usable)], self.moment[usable])
+        near = None if likely is None else likely[usable]
+        gram = self.gram[np.ix_(usable, usable)]
+        coefficients[usable] = nnls_normal(gram, self.moment[usable], near)
         return coefficients
 
 
@@ -184,7 +189,8 @@ class _Posterior:
     def without(self, index: int) -> _Posterior:
         """Return the fit with one own cell held out, its cost coefficients fitted anew."""
         own = self.own.without(index)
-        coefficients = _Normal.of(own).plus(self.sister_costs, 1.0).solve()
+        costs = _Normal.of(own).plus(self.sister_costs, 1.0)
+        coefficients = costs.solve(self.coefficients)
         field = self.field.without(index)
         return replace(self, own=own, coefficients=coefficients, field=field)
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
 from qwendeploy.documents import Option, Quality
 from qwendeploy.errors import UserError
 from qwendeploy.planning.box import Box
-from qwendeploy.planning.own_runs import NONE, OwnRuns, OwnStart, load_own_runs
 from qwendeploy.planning.pool_estimate import KnownStarts
 from qwendeploy.planning.request import Pins
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
@@ -26,8 +25,12 @@ from qwendeploy.tables.decode import DecodeRow, decode_rows
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.images import ImageRow, image_rows
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
+from qwendeploy.tables.own_place import has_own_tables
 from qwendeploy.tables.quality import ClassRow, class_rows
 from qwendeploy.tables.series import Series, all_series
+
+if TYPE_CHECKING:
+    from qwendeploy.planning.own_runs import OwnRuns
 
 MEASURED_IMAGES = 3
 """Images with series on the card that are considered, newest first."""
@@ -52,7 +55,7 @@ class Knowledge:
     starts: tuple[BudgetRow, ...]
     complete: bool = False
     """Whether this is every row of the tables, so that fits may be shared."""
-    own: OwnRuns = NONE
+    own: OwnRuns | None = None
     """The user's own runs; ``rows`` and ``starts`` have theirs too, ``series`` has not: a run moves
     the curve of its option instead of standing beside it."""
 
@@ -146,8 +149,8 @@ class Knowledge:
     def _own_images(self) -> list[ImageRow]:
         """Return the images that this machine ran, known ones unless they are to be avoided."""
         found = []
-        for name in self.own.images:
-            row = self.image(name) or _image_as_run(name, self.own.rows)
+        for name in self.own.images if self.own else ():
+            row = self.image(name) or _image_as_run(name, self.rows)
             if row is not None and row.engine == "vllm" and row.verdict != "avoid":
                 found.append(row)
         return found
@@ -234,7 +237,7 @@ class Knowledge:
             for (gpu, method, tokens), rows in self._draft_lengths.items()
             if gpu == box.name and rows >= DRAFT_ROWS
         }
-        return found | self.own.drafts
+        return found | self.own.drafts if self.own else found
 
     @cached_property
     def known_starts(self) -> KnownStarts:
@@ -341,64 +344,15 @@ def load_knowledge() -> Knowledge:
     )
 
 
-def with_own_runs(knowledge: Knowledge, box: Box) -> Knowledge:
-    """Return the knowledge with the user's own runs that speak for a machine.
+def knowledge_for(box: Box) -> Knowledge:
+    """Return all tables with the user's own runs that speak for a machine.
 
     Raises:
-        DataError: the user's own table is damaged.
+        DataError: a table is missing or has a bad value.
     """
-    runs = load_own_runs(box)
-    if not runs:
+    knowledge = load_knowledge()
+    if not has_own_tables():
         return knowledge
-    starts = [_budget_row(start, box, knowledge) for start in runs.starts]
-    return replace(
-        knowledge,
-        rows=(*knowledge.rows, *runs.rows),
-        starts=(*knowledge.starts, *(row for row in starts if row is not None)),
-        own=runs,
-    )
+    from qwendeploy.planning.own_runs import with_own_runs
 
-
-NEEDED = (
-    *("gpu_memory_utilization", "tp", "checkpoint", "quant", "max_num_batched_tokens"),
-    *("max_num_seqs", "spec_method", "prefix_cache", "max_model_len"),
-)
-"""Settings without which a pool says nothing about the memory beside it."""
-
-
-def _budget_row(start: OwnStart, box: Box, knowledge: Knowledge) -> BudgetRow | None:
-    """Return an own start as a known one, ``None`` if it does not say what was asked of it."""
-    stated: dict[str, Any] = dict(start.settings)
-    if any(stated.get(name) is None for name in NEEDED):
-        return None
-    try:
-        checkpoint = knowledge.checkpoint(stated["checkpoint"], stated["quant"])
-        files_gib = knowledge.files_gib(checkpoint)
-    except UserError:
-        return None
-    image = knowledge.image(stated.get("image") or "")
-    row = BudgetRow(
-        id=start.label,
-        source=start.label,
-        use="here",
-        gpu=box.name,
-        memory_mib=box.vram_mib,
-        compute_capability=box.compute_capability,
-        engine_version=stated.get("engine_version") or (image and image.engine_version) or "",
-        fork=image is not None and image.fork is not None,
-        files_gib=files_gib,
-        has_vision=checkpoint.vision is not False,
-        has_mtp=checkpoint.mtp is not False,
-        text_only=stated.get("vision") is not True,
-        spec_tokens=stated.get("spec_tokens") or 0,
-        kv_cache_dtype=stated.get("kv_cache_dtype") or "bf16",
-        sliding_drafter=False,
-        capture_size=stated.get("capture_size"),
-        weights_gib=start.weights_gib,
-        blocks=start.blocks,
-        blocks_how="counter",
-        note=None,
-        **{name: stated[name] for name in NEEDED},
-    )
-    slides = slides_in(row.spec_method, row.fork, stated.get("image"), row.engine_version)
-    return replace(row, sliding_drafter=slides)
+    return with_own_runs(knowledge, box)

@@ -110,6 +110,8 @@ def _reasons(result: Survey, best: Scored) -> tuple[str, ...]:
 def _own_runs_line(result: Survey, option: Option) -> tuple[str, ...]:
     """Return which own runs of this machine stand above the tables, if there are any."""
     own = result.scene.knowledge.own
+    if own is None:
+        return ()
     labels = [*own.labels, *(start.label for start in own.starts if start.label not in own.labels)]
     if not labels:
         return ()

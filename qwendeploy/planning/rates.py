@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from qwendeploy.documents import Content, Option
 from qwendeploy.figures import Kind, weakest
@@ -24,12 +25,14 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
-from qwendeploy.planning.own_runs import OwnPoint, Place
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
 from qwendeploy.planning.transfer_rows import card_features, image_family, link_of, transfer_fit
 from qwendeploy.tables.series import Series
+
+if TYPE_CHECKING:
+    from qwendeploy.planning.own_runs import OwnPoint
 
 FEWEST_CELLS = 6
 """Cells below which a series cannot carry a curve and the joint fit speaks instead."""
@@ -94,9 +97,12 @@ class Rates:
     def _answered(self, base: Estimate | None, option: Option, point: Point) -> Estimate | None:
         """Return the rate of all replicas, this machine's own runs heard first."""
         own = self.scene.knowledge.own
-        if not own:
+        if own is None:
             return None if base is None else self._layout(base, option)
-        place = self._place(point)
+        from qwendeploy.planning.own_runs import Place
+
+        content = self.scene.workload.content.value
+        place = Place(point.concurrency, point.context, point.contexts, content)
         exact = own.exact(option, place)
         if exact is not None:
             one, servers = exact
@@ -105,23 +111,15 @@ class Rates:
             return replicas_rate([one] * option.replicas)
         if base is None:
             return None
-        return self._layout(self._recalibrated(base, option, place), option)
-
-    def _place(self, point: Point) -> Place:
-        content = self.scene.workload.content.value
-        return Place(point.concurrency, point.context, point.contexts, content)
-
-    def _recalibrated(self, base: Estimate, option: Option, place: Place) -> Estimate:
-        """Return a rate moved by what this option did elsewhere on its curve, here or abroad."""
-        own = self.scene.knowledge.own
-        return own.moved(
-            base, option, place, self._seen, default_hyper().drift_band(place.concurrency)
-        )
+        drift = default_hyper().drift_band(place.concurrency)
+        moved = own.moved(base, option, place, self._seen, drift)
+        return self._layout(moved, option)
 
     @cached_property
     def _seen(self) -> tuple[tuple[OwnPoint, Estimate], ...]:
         """Own measurements, each beside what the tables say of its option and place."""
-        points = self.scene.knowledge.own.all_points
+        own = self.scene.knowledge.own
+        points = own.all_points if own is not None else ()
         questions = [
             (item.option, Point(item.place.concurrency, item.place.context, item.place.contexts))
             for item in points
@@ -144,7 +142,8 @@ class Rates:
 
         -1 runs of this very machine, 0 this image's series, 1 a sister's, 2 the joint fit.
         """
-        if self.scene.knowledge.own.measured_here(option):
+        own = self.scene.knowledge.own
+        if own is not None and own.measured_here(option):
             return -1
         match = self.best_series(option)
         if match is None:

@@ -24,7 +24,7 @@ from qwendeploy.errors import NoPlan
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.identity import plan_id
-from qwendeploy.planning.knowledge import Knowledge, load_knowledge, with_own_runs
+from qwendeploy.planning.knowledge import Knowledge, knowledge_for
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.predictions import Load, cell, predict
@@ -79,7 +79,7 @@ def make_scene(
         box=box,
         workload=workload,
         request=request,
-        knowledge=knowledge or with_own_runs(load_knowledge(), box),
+        knowledge=knowledge or knowledge_for(box),
         rules=rules or load_rules(),
         typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
     )

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,11 @@ from typing import Any
 from qwendeploy.documents.files import write_text
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.tables.decode import DecodeRow
+from qwendeploy.tables.own_place import DECODE as TABLE
+from qwendeploy.tables.own_place import RECORDS, own_directory
 from qwendeploy.tables.reader import read_csv
 
-TABLE = "decode_own.csv"
-RECORDS = "imports.json"
+__all__ = ["RECORDS", "TABLE", "ImportRecord", "own_directory"]
 _IDENTITY = ("row_id", "source", "session", "experiment")
 """Columns that name an import rather than a measurement; two rows equal in all others are one."""
 
@@ -48,16 +48,6 @@ class ImportRecord:
     """Start of the server's process: runs of one start are not independent."""
     pool_blocks: int | None = None
     """KV blocks of one server as it told them itself."""
-
-
-def own_directory() -> Path:
-    """Return the directory of one's own table; ``QWENDEPLOY_DATA`` overrides the usual place."""
-    override = os.environ.get("QWENDEPLOY_DATA")
-    if override:
-        return Path(override)
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("qwendeploy", appauthor=False))
 
 
 def own_rows(directory: Path | None = None) -> tuple[DecodeRow, ...]:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from qwendeploy.documents.files import write_text
 from qwendeploy.errors import UserError
-from qwendeploy.tables.own import own_directory
+from qwendeploy.tables.own_place import POOLS as TABLE
+from qwendeploy.tables.own_place import own_directory
 from qwendeploy.tables.pools import PoolRow
 from qwendeploy.tables.reader import read_csv
-
-TABLE = "pools_own.csv"
 
 
 def own_pools(directory: Path | None = None) -> tuple[PoolRow, ...]:
