@@ -27,20 +27,31 @@ RUNTIME = """#!/usr/bin/python3
 # drops the limits that a machine without CAP_SYS_RESOURCE cannot raise, then runs runc
 import json, os, sys
 words = sys.argv[1:]
-if "create" in words or "run" in words:
-    bundle = "."
+
+
+def value_of(*names):
     for at, word in enumerate(words):
-        if word in ("--bundle", "-b"):
-            bundle = words[at + 1]
-        elif word.startswith("--bundle="):
-            bundle = word.split("=", 1)[1]
-    path = os.path.join(bundle, "config.json")
+        if word in names:
+            return words[at + 1]
+        for name in names:
+            if word.startswith(name + "="):
+                return word.split("=", 1)[1]
+
+
+def lower(path, inside):
     config = json.load(open(path))
-    limits = config["process"].get("rlimits") or []
-    config["process"]["rlimits"] = [
+    process = config["process"] if inside else config
+    limits = process.get("rlimits") or []
+    process["rlimits"] = [
         one for one in limits if one["type"] not in ("RLIMIT_MEMLOCK", "RLIMIT_NOFILE")
     ]
     json.dump(config, open(path, "w"))
+
+
+if "create" in words or "run" in words:
+    lower(os.path.join(value_of("--bundle", "-b") or ".", "config.json"), True)
+elif "exec" in words and value_of("--process", "-p"):
+    lower(value_of("--process", "-p"), False)
 os.execv(RUNC, ["runc"] + words)
 """
 
@@ -63,7 +74,7 @@ class Daemon:
         hooks = self.folder / "hooks"
         hooks.mkdir(parents=True, exist_ok=True)
         runtime = hooks / "runc-nolimit"
-        runtime.write_text(RUNTIME.replace("RUNC", repr(need("runc"))))
+        runtime.write_text(RUNTIME.replace("RUNC,", repr(need("runc")) + ","))
         runtime.chmod(0o755)
         hook = hooks / "nvidia-container-runtime-hook"
         if self.gpus:
