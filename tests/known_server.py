@@ -481,7 +481,7 @@ class Server:
         finally:
             self.engine.drop(request, "abort")
             self.write_log(request, outcome)
-        return outcome == "finished"
+        return outcome == "finished" and not self.o.drop_kept
 
     def whole(self, request: Request, body: dict[str, Any]) -> str:
         """Return the answer of a request that is not streamed."""
@@ -724,6 +724,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--boot-epoch", type=float, default=round(time.time(), 2))
     p.add_argument("--die", default="unhealthy", choices=("unhealthy", "exit"))
     p.add_argument("--faults", default="[]", help="JSON list of faults")
+    p.add_argument("--drop-kept", action="store_true", help="close connections after a stream")
     p.add_argument("--certificate", default="", help="PEM file with key: serve TLS")
     p.add_argument("--log", default="")
     return p

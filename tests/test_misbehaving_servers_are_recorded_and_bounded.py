@@ -95,6 +95,13 @@ def test_keep_alive_comments_do_not_hide_a_stall() -> None:
     assert record.failure == "timeout_first"
 
 
+def test_a_connection_closed_after_it_was_promised_is_not_a_failure(tmp_path: Path) -> None:
+    with known_server(tmp_path, "--step-ms", "5", "--tokens", "2", "--drop-kept") as known:
+        run, _ = verified(known.url, repeats=6, contexts="separate")
+    latency = next(step for step in run.steps if step.shape == "prompt")
+    assert latency.requests.succeeded == latency.requests.sent == 6
+
+
 def test_failures_are_beside_the_latencies_never_in_them(tmp_path: Path) -> None:
     faults = json.dumps([{"kind": "status", "value": 500, "at": [2]}])
     with known_server(tmp_path, *POOL, "--faults", faults) as known:

@@ -81,6 +81,13 @@ ENGINES = {
          chat({}, None, "length"), {**USAGE, "timings": {"predicted_n": 6}}],
         {"first_at": 1.0, "last_at": 1.0, "tokens": 6, "continuous": False},
     ),
+    "llama.cpp-timings-per-token": (
+        [chat({"role": "assistant", "content": None}),
+         {**chat({"content": "a"}), "timings": {"prompt_n": 5, "cache_n": 2, "predicted_n": 2}},
+         {**chat({"content": "b"}), "timings": {"prompt_n": 5, "cache_n": 2, "predicted_n": 6}},
+         chat({}, None, "length"), USAGE],
+        {"first_at": 1.0, "last_at": 2.0, "tokens": 6, "continuous": True, "cached_tokens": 2},
+    ),
     "usage-on-the-finish-chunk": (
         [chat({"role": "assistant", "content": "a"}), chat({"content": "b"}),
          chat({"content": "c"}, 6, "stop")],

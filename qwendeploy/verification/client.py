@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Arrival = Callable[[float, int], None]
 
+STALE_ATTEMPTS = 4
+"""Some servers close a connection after a stream that they had promised to keep; a request that
+meets such a one is sent again on another, its time starting anew."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -159,9 +163,13 @@ class Client:
         record = record if record is not None else Record(self._next())
         record.limit = int(body.get("max_tokens") or 0)
         payload = json.dumps(body, ensure_ascii=False).encode()
-        record.sent_at = time.perf_counter()
+        reader = ChunkReader(record, keep=keep)
         try:
-            await self._exchange(path, payload, record, ChunkReader(record, keep=keep), arrival)
+            for attempt in range(STALE_ATTEMPTS):
+                record.sent_at = time.perf_counter()
+                last = attempt == STALE_ATTEMPTS - 1
+                if await self._exchange(path, payload, record, reader, arrival, last=last):
+                    break
         except asyncio.CancelledError:
             record.cancelled = True
             raise
@@ -181,7 +189,10 @@ class Client:
         record: Record,
         reader: ChunkReader,
         arrival: Arrival | None,
-    ) -> None:
+        *,
+        last: bool,
+    ) -> bool:
+        """Send and read once; false if a kept-alive connection was closed before the request."""
         import aiohttp
 
         loop = asyncio.get_running_loop()
@@ -199,7 +210,7 @@ class Client:
                     if answer.status != 200:
                         text = (await answer.content.read(2000)).decode("utf-8", "replace")
                         record.fail("status", f"{answer.status}: {_message(text)}")
-                        return
+                        return True
                     await self._read(answer.content, record, reader, arrival, deadline, end)
         except TimeoutError:
             # aiohttp's connect timeout is a TimeoutError too; it comes before any status.
@@ -211,7 +222,10 @@ class Client:
         except aiohttp.ClientPayloadError as problem:
             record.fail("cut", f"the stream ended early: {problem}")
         except (aiohttp.ClientError, OSError) as problem:
+            if record.status is None and not last:
+                return False
             record.fail("reset", f"{type(problem).__name__}: {problem}")
+        return True
 
     def _timed_out(self, record: Record, *, over: bool) -> None:
         limits = self.limits

@@ -307,9 +307,11 @@ def token_factor(decode: Decode, span: Span) -> tuple[float, Counted]:
     """
     if decode.surface.facts.continuous_usage:
         return 1.0, "continuous"
-    pair = decode.watch.around_with_tokens(span.start, span.end)
-    if pair is not None:
-        return pair, "metrics"
+    # llama.cpp's counter moves when a request ends, not while it runs.
+    live = decode.surface.facts.engine != "llama.cpp"
+    ratio = decode.watch.around_with_tokens(span.start, span.end) if live else None
+    if ratio is not None:
+        return ratio, "metrics"
     finished = [r for r in decode.streams.records if r.ok and r.output_tokens and r.chunk_times]
     if finished:
         tokens = sum(record.output_tokens or 0 for record in finished)

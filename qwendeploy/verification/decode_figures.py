@@ -138,7 +138,8 @@ def _tokens_over_client(decode: Decode) -> float | None:
 
     Above 1: somebody else is served too. Below: the usage that we count by says too much.
     """
-    if not decode.spans or decode.counted != "continuous":
+    live = decode.surface.facts.engine != "llama.cpp"
+    if not decode.spans or decode.counted != "continuous" or not live:
         return None
     return decode.watch.around_with_tokens(decode.spans[0].start, decode.spans[-1].end)
 

@@ -116,7 +116,8 @@ class ChunkReader:
             if "error" in body and "choices" not in body:
                 raise ServerSaidError(_error_text(body["error"]))
             choices = body.get("choices") or []
-            counted = self._usage(body.get("usage"), final=not choices)
+            usage = body.get("usage") or _usage_of_timings(body.get("timings"))
+            counted = self._usage(usage, final=not choices)
             spoke, visible = False, False
             for choice in choices:
                 one_spoke, one_visible = self._choice(choice)
@@ -190,6 +191,18 @@ class ChunkReader:
         # says why it ended are not tokens.
         held = "role" not in delta and choice.get("finish_reason") is None and bool(delta)
         return held, False
+
+
+def _usage_of_timings(timings: Any) -> dict[str, Any] | None:
+    """Return llama.cpp's per-chunk timings as usage: it counts there, not under ``usage``."""
+    if not timings:
+        return None
+    cached = int(timings.get("cache_n") or 0)
+    return {
+        "prompt_tokens": int(timings["prompt_n"]) + cached,
+        "completion_tokens": int(timings["predicted_n"]),
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
 
 
 def merge_tool_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:

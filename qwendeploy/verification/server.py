@@ -21,6 +21,9 @@ from qwendeploy.verification.records import Record
 
 EXTRA_FIELDS = ("ignore_eos", "min_tokens")
 """Fields outside the standard that keep a generation from ending early."""
+COUNTING_FIELD = "timings_per_token"
+"""Makes llama.cpp say on every chunk how many tokens it has generated."""
+SHORTEST_SAMPLE = 64
 
 
 async def wait_for_health(
@@ -88,6 +91,8 @@ class Surface:
             "temperature": 0,
             "stream": True,
         }
+        if self.fields.get(COUNTING_FIELD):
+            body[COUNTING_FIELD] = True
         if self.stream_options:
             body["stream_options"] = dict(self.stream_options)
         if until_limit:
@@ -150,7 +155,10 @@ async def read_facts(client: Client) -> ServerFacts:
     tokens = config.get("kv_cache_size_tokens", "")
     number = version.json() if version else None
     start = metrics.get("start_time") if metrics else None
-    length = card.get("max_model_len") or (card.get("meta") or {}).get("n_ctx_train")
+    meta = card.get("meta") or {}
+    length = card.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train")
+    engine = _engine(metrics, card)
+    drafts = metrics.get("drafts") if metrics else None
     facts = ServerFacts(
         base_url=target.base_url,
         model=model,
@@ -159,13 +167,13 @@ async def read_facts(client: Client) -> ServerFacts:
         version=str(number["version"])
         if isinstance(number, dict) and "version" in number
         else None,
-        engine=_engine(metrics, card),
+        engine=engine,
         max_model_len=int(length) if length else None,
         boot_id=f"{start:.2f}" if start is not None else None,
         cache_config=config,
         kv_pool_blocks=metrics.blocks() if metrics else None,
         kv_pool_tokens=int(float(tokens)) if tokens.replace(".", "", 1).isdigit() else None,
-        drafting=metrics.get("drafts") is not None if metrics and metrics.values else None,
+        drafting=_drafting(engine, metrics, drafts),
         metrics=bool(metrics and metrics.values),
         tokenize=isinstance(count, dict) and isinstance(count.get("count"), int),
     )
@@ -206,6 +214,15 @@ def _engine(
     return "vllm" if card.get("owned_by") == "vllm" else "unknown"
 
 
+def _drafting(engine: str, metrics: Metrics | None, drafts: float | None) -> bool | None:
+    """Return whether the server drafts; vLLM shows the counters only then, others always."""
+    if metrics is None or not metrics.values:
+        return None
+    if engine == "vllm":
+        return drafts is not None
+    return True if drafts else None
+
+
 def _not_offered(facts: ServerFacts) -> tuple[str, ...]:
     offered = {
         "/version": facts.version is not None,
@@ -228,10 +245,16 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
     if facts.max_model_len:
         sample = min(sample, facts.max_model_len // 2)
     fields = dict.fromkeys(EXTRA_FIELDS, True)
+    if facts.engine == "llama.cpp":
+        fields[COUNTING_FIELD] = True
     options = {"include_usage": True, "continuous_usage_stats": True}
     surface = Surface(facts, fields, options, prompts)
     text = prompts.text(sample, "survey")
     record = await _trial(client, surface, text)
+    while record.status == 400 and _too_long(record.message) and sample > SHORTEST_SAMPLE:
+        sample //= 4  # a tokenizer of single bytes makes four times as many tokens
+        text = prompts.text(sample, "survey")
+        record = await _trial(client, surface, text)
     for less in ({"continuous_usage_stats"}, {"min_tokens"}, {"ignore_eos"}, {"include_usage"}):
         if record.status != 400 and record.status != 422:
             break
@@ -261,6 +284,10 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
         prompts=prompts,
         tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
     )
+
+
+def _too_long(message: str) -> bool:
+    return "context" in message and ("length" in message or "size" in message)
 
 
 async def _tokenized(client: Client, facts: ServerFacts, text: str) -> int | None:
