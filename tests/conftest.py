@@ -13,6 +13,17 @@ from starting_plans import Box, box_of
 from qwendeploy.cli import main
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark ``alone`` what measures time against a live server or runs containers.
+
+    Those tests share the machine with nothing else: ``scripts/test`` runs them after the others.
+    """
+    for item in items:
+        module = getattr(item, "module", None)
+        if hasattr(module, "known_server") or item.get_closest_marker("container"):
+            item.add_marker("alone")
+
+
 @dataclass(frozen=True)
 class Ran:
     """What one command line left behind."""
