@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -23,7 +24,7 @@ IMAGE = "stand-in/vllm-openai:v0.22.0"
 OTHER_IMAGE = "stand-in/vllm-openai:v0.23.0"
 NETWORK = "qwendeploy-tests"
 
-RUNTIME = """#!/usr/bin/python3
+RUNTIME = """#!PYTHON
 # drops the limits that a machine without CAP_SYS_RESOURCE cannot raise, then runs runc
 import json, os, sys
 words = sys.argv[1:]
@@ -74,7 +75,9 @@ class Daemon:
         hooks = self.folder / "hooks"
         hooks.mkdir(parents=True, exist_ok=True)
         runtime = hooks / "runc-nolimit"
-        runtime.write_text(RUNTIME.replace("RUNC,", repr(need("runc")) + ","))
+        runtime.write_text(
+            RUNTIME.replace("PYTHON", sys.executable).replace("RUNC,", repr(need("runc")) + ",")
+        )
         runtime.chmod(0o755)
         hook = hooks / "nvidia-container-runtime-hook"
         if self.gpus:

@@ -52,7 +52,10 @@ class Box:
     def names(self) -> list[str]:
         """Return the names of all containers that are there."""
         with contextlib.closing(self.daemon.client()) as client:
-            return sorted(container.name for container in client.containers.list(all=True))
+            return sorted(
+                container.name
+                for container in client.containers.list(all=True, ignore_removed=True)
+            )
 
     def attributes(self, name: str = "test") -> dict[str, Any]:
         with contextlib.closing(self.daemon.client()) as client:
@@ -61,7 +64,7 @@ class Box:
 
     def clear(self) -> None:
         with contextlib.closing(self.daemon.client()) as client:
-            for container in client.containers.list(all=True):
+            for container in client.containers.list(all=True, ignore_removed=True):
                 container.remove(force=True)
 
 

@@ -239,9 +239,9 @@ def test_container_that_ended_is_started_again(box: Box) -> None:
     assert box.names() == ["test"]
 
 
-def command(plan: Path) -> subprocess.Popen[str]:
+def command(plan: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "qwendeploy", "up", str(plan), *UP],
+        [sys.executable, "-m", "qwendeploy", "up", str(plan), *UP, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -270,6 +270,27 @@ def test_interrupted_start_leaves_no_container(box: Box, number: signal.Signals)
     assert "state: the unfinished container is removed" in err
     assert "Traceback" not in err
     assert box.names() == []
+
+
+@pytest.mark.parametrize("after_s", [0.4, 0.8, 1.2, 1.6, 2.0, 2.6])
+def test_interrupt_at_any_time_leaves_all_or_nothing(box: Box, after_s: float) -> None:
+    first = box.plan()
+    old = starting.up(first, box.settings(), box.tell)
+    other = box.plan(port=first.port, served_model_name="other-name")
+    process = command(box.store(other), "--yes")
+    time.sleep(after_s)
+
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+
+    # before its handler is there the process just ends; nothing has been touched then
+    assert process.returncode in {0, 130, -signal.SIGTERM}
+    assert "Traceback" not in err
+    assert box.names() == ["test"]
+    attributes = box.attributes()
+    assert attributes["State"]["Running"] is True
+    if process.returncode == 0:
+        assert attributes["Id"] != old.container_id
 
 
 def test_status_tells_the_phase_of_a_start_under_way(box: Box) -> None:

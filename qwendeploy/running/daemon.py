@@ -60,6 +60,9 @@ def told_as_environment(doing: str = "") -> Iterator[None]:
         yield
     except QwendeployError:
         raise
+    except docker.errors.InvalidArgument:
+        # ours, not the daemon's
+        raise
     except docker.errors.APIError as problem:
         raise refused(problem.explanation or str(problem), doing) from None
     except (docker.errors.DockerException, OSError) as problem:

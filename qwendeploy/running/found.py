@@ -64,7 +64,9 @@ def _ours(client: DockerClient, name: str) -> Any | None:
 def our_containers(client: DockerClient) -> list[Any]:
     """Return every container of ours, running or not."""
     with told_as_environment():
-        found = client.containers.list(all=True, filters={"label": container.PLAN_LABEL})
+        found = client.containers.list(
+            all=True, filters={"label": container.PLAN_LABEL}, ignore_removed=True
+        )
     return sorted(found, key=lambda item: str(item.name))
 
 

@@ -8,12 +8,8 @@ leaves no time for this, both are there, labelled, and the next ``up`` goes on f
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Cause, Plan
@@ -31,6 +27,7 @@ from qwendeploy.running.container_spec import (
 )
 from qwendeploy.running.daemon import connected, told_as_environment
 from qwendeploy.running.images import Image, Told, ensure_image
+from qwendeploy.running.interrupts import interrupts_wait, terminate_as_interrupt
 from qwendeploy.running.preflight import check_machine
 from qwendeploy.running.readback import Check, ServerPages, compare, server_pages
 from qwendeploy.running.secrets import read_secrets
@@ -80,7 +77,7 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
             hint="recommend with --image, or generate a script for a virtual environment",
         )
     secrets = read_secrets(launch, settings.secrets_file)
-    with alone(settings.name), connected() as client, _terminate_as_interrupt():
+    with alone(settings.name), connected() as client, terminate_as_interrupt():
         return _up(client, plan, launch, settings, secrets, told)
 
 
@@ -163,12 +160,20 @@ def _start(
             _make_room(swap, told)
             _create(swap, settings, secrets)
         boot = wait_until_serving(swap.new, swap.launch, plan, told, timeout_s=settings.timeout_s)
-        did = _take_over(swap)
     except BaseException as problem:
-        _undo(swap, problem, told)
+        with interrupts_wait():
+            _undo(swap, problem, told)
         raise
-    assert swap.new is not None
-    report = _report(plan, swap.launch, swap.new, swap.image, boot, secrets, did=did)
+    try:
+        with interrupts_wait():
+            did = _take_over(swap)
+        report = _report(plan, swap.launch, swap.new, swap.image, boot, secrets, did=did)
+    except BaseException as problem:
+        problem.add_note(
+            "the plan serves; what did not end is taking the name or the read back:"
+            " `qwendeploy up` again does both"
+        )
+        raise
     if did != "replaced":
         return report
     return replace(report, notes=(*report.notes, "the previous container is removed"))
@@ -309,23 +314,3 @@ def _report(
         causes=causes(boot.log.lines),
         notes=tuple(notes),
     )
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that nothing is left behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

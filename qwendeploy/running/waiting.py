@@ -92,6 +92,9 @@ def start_of_log(container: Any, *, within_s: float) -> BootLog:
     """Return the log of the container's present start: its first ``within_s`` seconds."""
     log = BootLog()
     started = _epoch(container.attrs["State"]["StartedAt"])
+    if started <= 0:
+        # made, but not started yet: Docker writes the year 1
+        return log
     with told_as_environment(f"container {container.name}"):
         text = container.logs(since=started, until=started + within_s + POLL_S)
     return log.read_all(text.decode("utf-8", "replace").splitlines())
