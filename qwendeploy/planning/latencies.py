@@ -81,7 +81,8 @@ def latencies(
         return found, missing
     alone = warm_fit().request_ms + warm_fit().token_ms * load.context
     entry = replace(warm, value=alone, low=alone / 2, high=alone * 2) if request.warm else prefill
-    total = _end_to_end(rate, entry, count, option.replicas, request.answer)
+    servers = min(option.replicas, count)
+    total = _end_to_end(rate, entry, count, servers, request.answer)
     found["output_tps_end_to_end"] = total.figure("tok/s")
     return found, missing
 

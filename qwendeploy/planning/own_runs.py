@@ -284,8 +284,9 @@ def _point(row: DecodeRow, record: own.ImportRecord | None, *, here: bool) -> Ow
     if over or servers < 1:
         return None
     spread = Z90 * (row.std_tps or 0.0) / row.aggregate_tps
+    busy = min(servers, row.concurrency)
     place = Place(
-        row.concurrency / servers,
+        row.concurrency / busy,
         row.context,
         row.contexts or "separate",
         CONTENT.get(row.content or "", "mixed"),
@@ -293,7 +294,7 @@ def _point(row: DecodeRow, record: own.ImportRecord | None, *, here: bool) -> Ow
     name = row.source.split(" ", 1)[0]
     label = name + (_boot(record) if record else "")
     boot = record.boot_id if record and record.boot_id else name
-    return OwnPoint(option, place, row.aggregate_tps / servers, spread, servers, label, boot, here)
+    return OwnPoint(option, place, row.aggregate_tps / busy, spread, servers, label, boot, here)
 
 
 def _boot(record: own.ImportRecord) -> str:

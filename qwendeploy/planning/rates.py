@@ -71,9 +71,11 @@ class Rates:
             for option, concurrency, context, contexts in wanted
         ]
         bases = self._bases(questions)
+        # a replica without a request adds nothing
+        busy = [min(option.replicas, max(1, concurrency)) for option, concurrency, *_ in wanted]
         return [
-            self._answered(base, option, point)
-            for base, (option, point) in zip(bases, questions, strict=True)
+            self._answered(base, option, point, servers)
+            for base, (option, point), servers in zip(bases, questions, busy, strict=True)
         ]
 
     def _bases(self, questions: Sequence[tuple[Option, Point]]) -> list[Estimate | None]:
@@ -94,11 +96,13 @@ class Rates:
                 results[at] = answer
         return results
 
-    def _answered(self, base: Estimate | None, option: Option, point: Point) -> Estimate | None:
-        """Return the rate of all replicas, this machine's own runs heard first."""
+    def _answered(
+        self, base: Estimate | None, option: Option, point: Point, busy: int
+    ) -> Estimate | None:
+        """Return the rate of the ``busy`` replicas, this machine's own runs heard first."""
         own = self.scene.knowledge.own
         if own is None:
-            return None if base is None else self._layout(base, option)
+            return None if base is None else self._layout(base, busy)
         from qwendeploy.planning.own_runs import Place
 
         content = self.scene.workload.content.value
@@ -106,14 +110,14 @@ class Rates:
         exact = own.exact(option, place)
         if exact is not None:
             one, servers = exact
-            if servers == option.replicas:
+            if servers == busy:
                 return one.scaled(servers)
-            return replicas_rate([one] * option.replicas)
+            return replicas_rate([one] * busy)
         if base is None:
             return None
         drift = default_hyper().drift_band(place.concurrency)
         moved = own.moved(base, option, place, self._seen, drift)
-        return self._layout(moved, option)
+        return self._layout(moved, busy)
 
     @cached_property
     def _seen(self) -> tuple[tuple[OwnPoint, Estimate], ...]:
@@ -313,7 +317,7 @@ class Rates:
             acceptance_length=accepted.value,
         )
 
-    def _layout(self, rate: Estimate, option: Option) -> Estimate:
+    def _layout(self, rate: Estimate, busy: int) -> Estimate:
         floor = self.scene.box.figure_floor
-        together = replicas_rate([rate] * option.replicas)
+        together = replicas_rate([rate] * busy)
         return replace(together, kind=weakest(together.kind, floor))
