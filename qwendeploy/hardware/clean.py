@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 
 from qwendeploy.errors import UserError
+from qwendeploy.hardware.unescape import unescaped
+from qwendeploy.hardware.wrapped import unwrapped
 
 MAX_BYTES = 8 * 2**20
 """Largest text that is read. 16 GPUs with 230 queried columns or a full ``-q -x`` of an 8-GPU
@@ -22,7 +24,7 @@ _ESCAPE = re.compile(
 )
 _RESIDUE = re.compile(
     r"(?:\^\[|␛|\\(?:x1b|u001b|033|e))\[(?:\d{1,3}(?:;\d{1,3}){0,8})?[mK]"
-    r"|\[\d{1,3}(?:;\d{1,3}){0,8}m"
+    r"|\[\d{1,3}(?:;\d{1,3}){0,8}m|\[[mK](?![a-zA-Z\]])"
 )
 """Escape codes printed as text, and those that lost their ESC byte on the way (``[4mGPU0``)."""
 
@@ -71,7 +73,7 @@ def _without_bom_utf16(data: bytes) -> str | None:
 
 def clean(text: str) -> str:
     """Return the text with unix line ends, plain bars and blanks, and no escape codes."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = unescaped(text.replace("\r\n", "\n").replace("\r", "\n")).replace("\r", "")
     text = _ESCAPE.sub("", text)
     text = _RESIDUE.sub("", text)
     text = _CONTROL.sub("", text)
@@ -82,7 +84,8 @@ def lines_of(text: str) -> list[str]:
     """Return the lines of a cleaned text, at most ``MAX_LINES`` of at most ``MAX_LINE``.
 
     What log collectors and forms put before a line (``vllm-1  | ``, ``> ``, a timestamp) is taken
-    off.
+    off, and what a narrow window broke is joined.
     """
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]
-    return [_PREFIX.sub("", line.rstrip()) if len(line) <= MAX_LINE else "" for line in lines]
+    bare = [_PREFIX.sub("", line.rstrip()) if len(line) <= MAX_LINE else "" for line in lines]
+    return unwrapped(bare)

@@ -9,7 +9,12 @@ from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
 from qwendeploy.hardware.values import fault
 
 _GPU = re.compile(r"^\W{0,4}GPU ?(\d{1,3}): (.{1,120}?)\s*\(UUID: ?([^)\s]{0,60})")
-_REPORT = re.compile(r"^\W{0,4}GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$")
+_REPORT = re.compile(
+    r"^\W{0,4}(?:GPU models and configuration ?: )?"
+    r"GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$"
+)
+_NEXT = re.compile(r"(?<=\)) +(?=GPU ?\d{1,3}: .{1,120}?\(UUID)")
+"""Where a form ran the lines of ``-L`` together."""
 _CAPABILITY = re.compile(
     r"^\W{0,4}GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}) Compute Capability: ?(\d{1,2}\.\d)\s*$"
 )
@@ -17,12 +22,19 @@ _MIG = re.compile(
     r"^\W{0,8}MIG\s+(\S{1,24})\s+Device\s+(\d{1,3}):\s*(?:\(UUID: ?(MIG-[^)\s]{0,100}))?"
 )
 _MIG_PATH = re.compile(r"^MIG-GPU-[^/]{1,60}/(\d{1,4})/(\d{1,4})$")
-_LINK = re.compile(r"^\W{0,8}Link\s+\d{1,3}:\s*(\S.{0,60})$")
+_LINK = re.compile(r"^\W{0,20}Link\s+\d{1,3}:\s*(\S.{0,60})$")
 
 
 def read_listing(lines: list[str], reading: Reading) -> None:
-    """Take GPU names, UUIDs and MIG profiles of ``-L`` and active links of ``nvlink -s``."""
+    """Take GPU names, UUIDs and MIG profiles of ``-L`` and active links of ``nvlink -s``.
+
+    A report's line counts if its name is that of a GPU, or if the report gives the same numbers
+    a compute capability.
+    """
     index: int | None = None
+    if any("(UUID" in line for line in lines):
+        lines = [part for line in lines for part in _NEXT.split(line)]
+    capable = {n for line in lines if (m := _CAPABILITY.match(line)) for n in m[1].split(",")}
     for line in lines:
         if match := _GPU.match(line):
             index = int(match[1])
@@ -42,8 +54,11 @@ def read_listing(lines: list[str], reading: Reading) -> None:
         elif match := _CAPABILITY.match(line):
             for number in match[1].split(","):
                 _add(reading, int(number), None, None, match[2])
-        elif (match := _REPORT.match(line)) and looks_like_gpu(match[2]):
-            for number in match[1].split(","):
+        elif match := _REPORT.match(line):
+            numbers = match[1].split(",")
+            if not (looks_like_gpu(match[2]) or capable.issuperset(numbers)):
+                continue
+            for number in numbers:
                 _add(reading, int(number), match[2], None)
 
 

@@ -180,7 +180,8 @@ def _faults(element: ET.Element) -> list[str]:
 
 
 def _read_mig(element: ET.Element, gpu: GpuReading, reading: Reading) -> None:
-    for device in element.findall("mig_devices/mig_device"):
+    # the plain form lists the slices beside the mode, the XML in a section of their own
+    for device in (*element.findall("mig_devices/mig_device"), *element.findall("mig_device")):
         reading.mig.append(
             MigReading(
                 Rank.LOG,

@@ -38,7 +38,7 @@ def read_text(text: str, origin: str) -> Reading:
     text = clean(text)
     rest = read_xml(text, reading)
     lines = lines_of(rest)
-    read_versions(rest, reading)
+    read_versions("\n".join(lines), reading)
     read_table(lines, reading)
     read_topologies(lines, reading)
     if not read_plain(lines, reading):

@@ -27,7 +27,8 @@ _NAME_CELL = re.compile(
     r"^\s*(\d{1,3})\s+(\S.{0,80}?)\s+(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\s*$", re.IGNORECASE
 )
 _BUS_CELL = re.compile(r"^\s*([0-9A-Fa-f:.]{7,16}|N/A|ERR!)(?:\s+(On|Off|N/A|ERR!))?\s*$")
-_MEMORY = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,3})?\s*[MG]iB)\s*/\s*(\d{1,9}(?:\.\d{1,3})?\s*[MG]iB)")
+_FAN_ALONE = re.compile(r"^\s*ERR!\s+\d{1,3}C\s+P\d{1,2}\s+\d{1,5}W\s*/")
 _POWER_CAP = re.compile(r"/\s*(\d{1,5})\s*W\b")
 _MIG_CELL = re.compile(r"^\s*(\d{1,3})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*$")
 _PROCESS = re.compile(
@@ -73,7 +74,7 @@ def read_table(lines: list[str], reading: Reading) -> None:
             reading.gpus.append(gpu)
             current = gpu
         elif current is not None:
-            _read_detail(current, cells)
+            _read_detail(current, cells, reading)
 
 
 def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
@@ -112,14 +113,21 @@ def _faulty(cells: list[str], names: tuple[str, str, str]) -> list[str]:
     return found
 
 
-def _read_detail(gpu: GpuReading, cells: list[str]) -> None:
-    """Add the second or third row of a GPU: power cap, memory, MIG mode."""
+def _read_detail(gpu: GpuReading, cells: list[str], reading: Reading) -> None:
+    """Add the second or third row of a GPU: power cap, memory, MIG mode.
+
+    A fan that reads ERR! beside a temperature, state and power that are read is a broken fan or
+    tachometer; the GPU itself answers.
+    """
+    if _FAN_ALONE.match(cells[0]):
+        reading.notes.append(f"GPU {gpu.index}: the fan reads ERR!, the GPU itself answers")
+        cells = [cells[0].replace("ERR!", "", 1), *cells[1:]]
     gpu.faults.extend(_faulty(cells, ("sensor", "memory", "utilisation or MIG")))
     if cap := _POWER_CAP.search(cells[0]):
         gpu.power_cap_w = float(cap[1])
     if len(cells) > 1:
         if memory := _MEMORY.search(cells[1]):
-            gpu.memory_used_mib, gpu.memory_mib = int(memory[1]), int(memory[2]) or None
+            gpu.memory_used_mib, gpu.memory_mib = mib(memory[1]), mib(memory[2]) or None
         elif "not supported" in cells[1].lower():
             gpu.memory_unsupported = True
     if len(cells) > 2 and (word := cells[2].strip()) and " " not in word:
@@ -134,7 +142,7 @@ def _read_mig(cells: list[str], reading: Reading) -> None:
         return
     memory = _MEMORY.search(cells[1]) if len(cells) > 1 else None
     gpu, gi, ci, device = (int(head[i]) for i in range(1, 5))
-    size = int(memory[2]) if memory else None
+    size = mib(memory[2]) if memory else None
     reading.mig.append(
         MigReading(Rank.TABLE, gpu=gpu, device=device, gi=gi, ci=ci, memory_mib=size or None)
     )
