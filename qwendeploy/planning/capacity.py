@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from qwendeploy.documents import Option, Predictions
 from qwendeploy.errors import UserError
@@ -13,6 +14,9 @@ from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.units import format_tokens
+
+if TYPE_CHECKING:
+    from qwendeploy.planning.gguf import SlotMemory
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ def capacity_lines(
     """
     scene, candidate = result.scene, best.candidate
     workload, option = scene.workload, candidate.option
+    if not isinstance(candidate.memory, Memory):
+        return _slot_lines(candidate.memory, option, workload.concurrency)
     room = _room(candidate.memory, option, workload.concurrency)
     length = format_tokens(candidate.memory.max_model_len)
     lines = [
@@ -58,6 +64,25 @@ def capacity_lines(
         f"{workload.concurrency} up to {room.context:,} tokens."
     )
     return tuple(lines), (headline,)
+
+
+def _slot_lines(
+    memory: SlotMemory, option: Option, concurrency: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what llama-server's slots hold, and the headline where they are too few."""
+    slots = memory.slots * option.replicas
+    length = format_tokens(memory.max_model_len)
+    parts = memory.parts
+    line = (
+        f"{slots} slot{'s' if slots > 1 else ''} of {length}, allocated at start: "
+        f"{parts.weights_gib:.1f} GiB weights, {parts.cache_gib:.1f} cache, "
+        f"{parts.states_gib:.1f} states, {parts.workspace.low:.1f} to {parts.workspace.high:.1f} "
+        "working memory a card. If the start runs out of memory, lower --ctx-size."
+    )
+    if slots >= concurrency:
+        return (line,), ()
+    headline = f"{concurrency} requests of {length} do not fit at once: {slots} run, the rest wait."
+    return (line,), (headline,)
 
 
 def _room(memory: Memory, option: Option, concurrency: int) -> Room:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from packaging.version import InvalidVersion, Version
 
@@ -145,6 +145,18 @@ class Knowledge:
         upstream = self._newest_upstream(box)
         found = {image.name: image for image in (*self._own_images(), *measured, *upstream)}
         return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))
+
+    def llama_image(self, pins: Pins) -> ImageRow:
+        """Return the image that runs GGUF files: as stated, else the one that was seen to.
+
+        Raises:
+            UserError: a stated image is not known.
+        """
+        if pins.image:
+            return self.image(pins.image) or _stated_image(pins.image, "", "llama.cpp")
+        return next(
+            image for image in self.images if image.engine == "llama.cpp" and not image.moves
+        )
 
     def _own_images(self) -> list[ImageRow]:
         """Return the images that this machine ran, known ones unless they are to be avoided."""
@@ -305,11 +317,13 @@ def _unknown_image(name: str) -> ImageRow:
     return _stated_image(name, tag[1])
 
 
-def _stated_image(name: str, version: str) -> ImageRow:
+def _stated_image(
+    name: str, version: str, engine: Literal["vllm", "llama.cpp"] = "vllm"
+) -> ImageRow:
     return ImageRow(
         name=name,
-        engine="vllm",
-        engine_version=version,
+        engine=engine,
+        engine_version=version or None,
         digest=None,
         cuda=None,
         min_driver=None,

@@ -11,6 +11,7 @@ from qwendeploy.figures import Figure, Kind
 from qwendeploy.planning.capacity import capacity_lines
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.latencies import request_lengths
+from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
@@ -52,6 +53,8 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
             f"No GPU found here: planned for {scene.box.count} x {scene.box.name}, the card of the "
             "study. State yours with --gpu and --gpus."
         )
+    if option.engine == "llama.cpp" and scene.pins.engine is None:
+        lines.append(_llama_line(result))
     if lowered is not None:
         lines.append(
             f"Nothing of class {scene.workload.quality} (8-bit or better) runs here: class "
@@ -65,6 +68,17 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
     return lines
+
+
+def _llama_line(result: Survey) -> str:
+    """Return why llama.cpp is planned: what vLLM's nearest option fell short of."""
+    refused = [entry for entry in result.trace if "vllm" in entry.option.rsplit(" · ", 1)[-1]]
+    miss = nearest_miss(refused) or next(iter(refused), None)
+    why = f" (nearest: {miss.option}: {miss.reason})" if miss is not None else ""
+    return (
+        f"No vLLM option fits here{why}: llama.cpp with a GGUF is planned. Its speed is estimated "
+        "from few runs of one request."
+    )
 
 
 def _fork_line(result: Survey, best: Scored) -> str:
@@ -240,6 +254,8 @@ def boot(option: Option, scene: Scene, start: str) -> Figure | None:
 
     Starts whose cache state no source states count for both kinds.
     """
+    if option.engine != "vllm":
+        return None
     rows = [row for row in boot_rows() if row.start in (start, "unstated")]
     for alike in (
         lambda row: row.gpu == scene.box.name and row.quant == option.quant and row.tp == option.tp,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -139,8 +139,7 @@ def only_candidate(scene: Scene) -> Candidate:
         UserError: the pins match nothing.
     """
     refusals: list[tuple[Option, Rejection]] = []
-    for option in enumerate_options(scene.box, scene.workload, scene.pins, scene.knowledge):
-        result = resolve(option, scene)
+    for option, result in _resolved(scene):
         if isinstance(result, Candidate):
             return result
         refusals.append((option, result))
@@ -157,6 +156,18 @@ def only_candidate(scene: Scene) -> Candidate:
         hint=f"would return with {first.would_return}" if first.would_return else None,
         trace=tuple(rejected(item, refusal) for item, refusal in refusals),
     )
+
+
+def _resolved(scene: Scene) -> Iterator[tuple[Option, Candidate | Rejection]]:
+    pins = scene.pins
+    if pins.engine == "llama.cpp" or (pins.quant or "").startswith("gguf"):
+        from qwendeploy.planning.gguf import gguf_options, resolve_gguf
+
+        for option in gguf_options(scene.box, scene.workload, pins, scene.knowledge):
+            yield option, resolve_gguf(option, scene)
+        return
+    for option in enumerate_options(scene.box, scene.workload, pins, scene.knowledge):
+        yield option, resolve(option, scene)
 
 
 def _document(

@@ -10,7 +10,7 @@ from qwendeploy.figures import Figure, Kind, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.planning.latencies import latencies
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Candidate
+from qwendeploy.planning.resolve import Candidate, Memory
 
 LATENCY_FIGURES = ("ttft_warm_ms", "ttft_cold_ms", "output_tps_end_to_end")
 ARITHMETIC = "the engine's block arithmetic"
@@ -43,7 +43,7 @@ def fitting(candidate: Candidate, load: Load, blocks: float | None = None) -> in
     """
     memory = candidate.memory
     replicas = candidate.option.replicas
-    if load.shared_by(candidate) == "separate":
+    if load.shared_by(candidate) == "separate" or not isinstance(memory, Memory):
         return memory.running_at(load.context, blocks) * replicas
     pool = int(memory.pool if blocks is None else blocks)
     layout = memory.layout
@@ -95,7 +95,7 @@ def _predictions(
     with_latencies: bool,
 ) -> Predictions:
     figures: dict[str, Figure | None] = dict(_capacity(candidate, load))
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = dict(candidate.memory.absent)
     if count == 0:
         why = f"no request of {load.context:,} tokens fits the pool"
         rate = None
@@ -117,17 +117,20 @@ def _predictions(
         reasons.update(missing)
     else:
         reasons.update(dict.fromkeys(LATENCY_FIGURES, "not computed for options that lost"))
-    return Predictions(**figures, reasons=reasons)
+    missing = {name: why for name, why in reasons.items() if figures.get(name) is None}
+    return Predictions(**figures, reasons=missing)
 
 
 def _capacity(candidate: Candidate, load: Load) -> dict[str, Figure]:
     """Return pool, requests and contexts; the band is that of the pool before start."""
     memory, option = candidate.memory, candidate.option
-    blocks = memory.blocks
-    per_request = memory.per_request
     replicas = option.replicas
     seats = (option.max_num_seqs or 1) * replicas
     share = -(-load.concurrency // replicas)
+    if not isinstance(memory, Memory):
+        return memory.figures(seats, replicas, share)
+    blocks = memory.blocks
+    per_request = memory.per_request
 
     def over(unit: str, kind: Kind, at: dict[str, float], source: str) -> Figure:
         return Figure(unit=unit, kind=kind, source=source, n=blocks.n, **at)

@@ -93,7 +93,8 @@ class Rates:
         if open_questions:
             answers = transfer_fit().predict_many([features for _, features in open_questions])
             for (at, _), answer in zip(open_questions, answers, strict=True):
-                results[at] = answer
+                option, point = questions[at]
+                results[at] = _parallel_gguf(answer) if _is_parallel_gguf(option, point) else answer
         return results
 
     def _answered(
@@ -321,3 +322,16 @@ class Rates:
         floor = self.scene.box.figure_floor
         together = replicas_rate([rate] * busy)
         return replace(together, kind=weakest(together.kind, floor))
+
+
+def _is_parallel_gguf(option: Option, point: Point) -> bool:
+    return option.engine == "llama.cpp" and point.concurrency > 1
+
+
+def _parallel_gguf(rate: Estimate) -> Estimate:
+    """Return a rate of several slots of llama.cpp: every run of it on record is of one request."""
+    return replace(
+        rate,
+        kind=weakest(rate.kind, Kind.ESTIMATED),
+        basis=f"{rate.basis}; no run of llama.cpp with several requests is on record",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from qwendeploy import __version__
@@ -27,10 +28,11 @@ from qwendeploy.planning.identity import plan_id
 from qwendeploy.planning.knowledge import Knowledge, knowledge_for
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.latencies import request_lengths
+from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.predictions import Load, cell, predict
 from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.request import Request
+from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import SERVED_NAME, Chosen
@@ -86,16 +88,39 @@ def make_scene(
 
 
 def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
-    """Return the survey, and the quality class it was lowered to if the default left nothing."""
+    """Return the survey, and the quality class it was lowered to if the default left nothing.
+
+    llama.cpp is asked where vLLM has no option of any class that may be taken, or where it is
+    stated. If nothing is feasible the last survey is of the loosest class, its trace of all
+    engines.
+    """
+    pins = scene.pins
+    engines = [] if pins.engine == "llama.cpp" else ["vllm"]
+    if may_use_gguf(pins):
+        engines.append("llama.cpp")
     asked = scene.workload.quality
-    result = survey(scene, asked)
-    if result.ranked or scene.workload.quality_explicit:
-        return result, None
-    for lower in list(Quality)[asked.rank + 1 :]:
-        again = survey(scene, lower)
-        if again.ranked:
-            return again, lower
-    return result, None
+    classes = [asked] if scene.workload.quality_explicit else list(Quality)[asked.rank :]
+    refused: tuple[TraceEntry, ...] = ()
+    result = None
+    for engine in engines:
+        for quality in classes:
+            result = survey(scene, quality, engine)
+            if result.ranked:
+                result = replace(result, trace=(*result.trace, *refused))
+                return result, quality if quality is not asked else None
+        refused += result.trace if result is not None else ()
+    assert result is not None
+    return replace(result, trace=refused), None
+
+
+def may_use_gguf(pins: Pins) -> bool:
+    """Say whether what the user fixed leaves llama.cpp open."""
+    if pins.engine not in (None, "llama.cpp") or pins.spec_method not in (None, "none"):
+        return False
+    if pins.engine == "llama.cpp":
+        return True
+    vllm_only = (pins.gpu_memory_utilization, pins.capture_size, pins.image)
+    return not any(vllm_only) and (pins.quant is None or pins.quant.startswith("gguf"))
 
 
 def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
@@ -241,15 +266,16 @@ def _ranked_trace(result: Survey) -> list[TraceEntry]:
 
 
 def _no_plan(result: Survey) -> NoPlan:
-    """Return the refusal: the most frequent reason, and what would bring an option back."""
+    """Return the refusal: what came nearest, and what would bring it back."""
     if not result.trace:
         return NoPlan("no option matches the stated settings", where="settings")
     counts = Counter(entry.rule for entry in result.trace if entry.rule != "quality-class")
-    quality_only = not counts
-    rule = "quality-class" if quality_only else counts.most_common(1)[0][0]
-    entry = next(entry for entry in result.trace if entry.rule == rule)
+    entry = nearest_miss(result.trace)
+    if entry is None:
+        rule = counts.most_common(1)[0][0] if counts else "quality-class"
+        entry = next(item for item in result.trace if item.rule == rule)
     return NoPlan(
-        f"no option is feasible: {entry.reason}"
+        f"no option is feasible; the nearest: {entry.reason}"
         + (f" (short by {entry.missed_by})" if entry.missed_by else ""),
         where=f"{entry.option} [{entry.rule}]",
         hint=f"would return with {entry.would_return}" if entry.would_return else None,

@@ -7,9 +7,9 @@ between; two rules that disagree on one flag reject the option and are both name
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Option
 from qwendeploy.errors import UserError
@@ -24,6 +24,9 @@ from qwendeploy.planning.rulebook import Fired, conflicts, setting_facts
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import Chosen, base_flags, merge_settings
 from qwendeploy.units import GIB
+
+if TYPE_CHECKING:
+    from qwendeploy.planning.gguf import SlotMemory
 
 ROUNDS = 3
 """Times that the seats may be lowered to what the pool holds (DESIGN: at most three rounds)."""
@@ -55,6 +58,8 @@ class Memory:
     rest: Estimate
     blocks: Estimate
     max_model_len: int
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Figures of capacity that it has not, with the reason: none."""
 
     @property
     def pool(self) -> int:
@@ -97,7 +102,7 @@ class Candidate:
     """An option with its settings, memory and the rules that shaped it."""
 
     option: Option
-    memory: Memory
+    memory: Memory | SlotMemory
     flags: tuple[Chosen, ...]
     env: tuple[Chosen, ...]
     fired: tuple[Fired, ...]
@@ -118,7 +123,7 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     """Return the option ready to run, or the first reason why it cannot."""
     facts: Facts = {**scene.facts, **option_facts(option)}
     admitted = scene.rules.fire(Pass.ADMIT, facts)
-    refusal = _refusal(admitted) or _not_preferred(admitted, option, scene)
+    refusal = refusal_of(admitted) or _not_preferred(admitted, option, scene)
     if refusal is not None:
         return refusal
     draft = _Draft(_stated_limits(option, scene))
@@ -132,7 +137,8 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     return _check(draft, memory, scene, facts)
 
 
-def _refusal(fired: Iterable[Fired]) -> Rejection | None:
+def refusal_of(fired: Iterable[Fired]) -> Rejection | None:
+    """Return the first rejection among fired rules, ``None`` if there is none."""
     for result in fired:
         if result.rejects:
             return Rejection(result.rule.id, result.reason, result.missed_by, result.would_return)
@@ -176,7 +182,7 @@ def _resolve_limits(draft: _Draft, scene: Scene, facts: Facts) -> Memory | Rejec
     draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
     for _ in range(ROUNDS):
         fired = _fire_resolve(draft, scene, facts)
-        refusal = _refusal(draft.fired.values())
+        refusal = refusal_of(draft.fired.values())
         if refusal is not None:
             return refusal
         draft.option = _with_graphs(draft.option, fired, scene)
@@ -324,7 +330,7 @@ def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candida
     }
     checked = scene.rules.fire(Pass.CHECK, current)
     draft.add(checked)
-    refusal = _refusal(draft.fired.values())
+    refusal = refusal_of(draft.fired.values())
     if refusal is not None:
         return refusal
     clash = conflicts(draft.fired.values())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
+from qwendeploy.models.kernels import gguf_bits
 from qwendeploy.planning.facts import shared_facts
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
@@ -29,10 +30,10 @@ class Survey:
     trace: tuple[TraceEntry, ...]
 
 
-def survey(scene: Scene, quality: Quality) -> Survey:
-    """Return every option judged under the weakest quality class that is accepted."""
+def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
+    """Return every option of an engine judged under the weakest quality class accepted."""
     trace: list[TraceEntry] = []
-    candidates = _resolved(scene, quality, trace)
+    candidates = _resolved(scene, quality, trace, engine)
     scene, load = _load(scene, candidates)
     candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
@@ -52,6 +53,8 @@ def survey(scene: Scene, quality: Quality) -> Survey:
         )
     ]
     kept = [item for item in scored if _meets_limits(item, scene, trace)]
+    if engine == "llama.cpp":
+        kept = _nearest_to_reference(kept, scene, trace)
     return Survey(scene, load, tuple(rank(kept, scene.workload.objective)), tuple(trace))
 
 
@@ -67,7 +70,40 @@ def rejected(option: Option, rejection: Rejection) -> TraceEntry:
     )
 
 
-def _resolved(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> list[Candidate]:
+def _nearest_to_reference(
+    items: list[Scored], scene: Scene, trace: list[TraceEntry]
+) -> list[Scored]:
+    """Return the options of the largest GGUF among those that run the most requests.
+
+    Fewer bits are always faster, and further from the reference: 4 bits diverge by 0.02 nats a
+    token, 3 bits by 0.046 and more (kl.csv).
+    """
+
+    def nearness(option: Option) -> tuple[float, float]:
+        row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+        return gguf_bits(option.quant) or 0.0, scene.knowledge.files_gib(row)
+
+    most = max((item.running for item in items), default=0)
+    enough = [nearness(item.candidate.option) for item in items if item.running == most]
+    kept = []
+    for item in items:
+        option = item.candidate.option
+        if item.running < most:
+            why = f"runs {item.running} requests at once, another GGUF {most}"
+        elif nearness(option) < max(enough):
+            why = "a GGUF with more bits a weight, nearer to the reference, holds the load too"
+        else:
+            kept.append(item)
+            continue
+        trace.append(rejected(option, Rejection("gguf-bits", why, would_return="--quant")))
+    return kept
+
+
+def _resolved(
+    scene: Scene, quality: Quality, trace: list[TraceEntry], engine: str
+) -> list[Candidate]:
+    if engine == "llama.cpp":
+        return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
     whole = scene.for_options(scene.facts)
@@ -85,6 +121,25 @@ def _resolved(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> list[C
         if kind not in narrowed:
             narrowed[kind] = whole.for_options(shared_facts(option))
         result = resolve(option, narrowed[kind])
+        if isinstance(result, Rejection):
+            trace.append(rejected(option, result))
+        else:
+            found.append(result)
+    return found
+
+
+def _resolved_gguf(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> list[Candidate]:
+    from qwendeploy.planning.gguf import gguf_options, resolve_gguf
+
+    found: list[Candidate] = []
+    for option in gguf_options(scene.box, scene.workload, scene.pins, scene.knowledge):
+        own = scene.knowledge.quality(option)
+        result: Candidate | Rejection
+        if own.rank > quality.rank and not scene.pins.checkpoint:
+            reason = f"{option.checkpoint} {option.quant} is of class {own}, {quality} is asked"
+            result = Rejection("quality-class", reason, would_return=f"--quality {own}")
+        else:
+            result = resolve_gguf(option, scene)
         if isinstance(result, Rejection):
             trace.append(rejected(option, result))
         else:

@@ -45,7 +45,7 @@ _REFERENCE = re.compile(
     r"(?:@(?P<digest>[A-Za-z0-9:]+))?\Z",
     re.ASCII,
 )
-_PLACED = {"--host", "--port", "--model"}
+_PLACED = {"--host", "--port", "--model", "--hf-repo"}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
     option = plan.option
     flags = _flags(plan)
     image, pinned = _image(plan)
-    model = next((value for flag, value in flags if flag == "--model" and value), option.checkpoint)
+    named = (value for flag, value in flags if flag in ("--model", "--hf-repo") and value)
+    model = next(named, option.checkpoint)
     _check_text(model, "option.checkpoint")
     if not model:
         raise DataError("names no checkpoint", key="option.checkpoint")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from qwendeploy.documents import Cell, Plan, Predictions, TraceEntry
 from qwendeploy.figures import Figure
 from qwendeploy.planning.labels import draft_label, layout_label
+from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.units import format_count, format_tokens
 
 WIDTH = 100
@@ -38,12 +39,16 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
         f"{option.checkpoint} ({option.quant}) · {draft_label(option)} · {layout_label(option)} · "
         f"{option.kv_cache_dtype} KV · prefix cache {'on' if option.prefix_cache else 'off'}",
     )
-    lines += _wrapped(
-        "        ",
-        f"{option.image or option.engine} · {machine_line(plan)} · seats {option.max_num_seqs} · "
-        f"memory {option.gpu_memory_utilization:g} · step {option.max_num_batched_tokens} tokens · "
+    fraction = option.gpu_memory_utilization
+    parts = [
+        option.image or option.engine,
+        machine_line(plan),
+        f"{'slots' if option.engine == 'llama.cpp' else 'seats'} {option.max_num_seqs}",
+        *([f"memory {fraction:g}"] if fraction is not None else []),
+        f"step {option.max_num_batched_tokens} tokens",
         f"max length {format_tokens(option.max_model_len or 0)}",
-    )
+    ]
+    lines += _wrapped("        ", " · ".join(parts))
     lines += _figures(plan)
     lines += ["", *_list("Why", plan.reasons)]
     lines += _list("Room", plan.capacity)
@@ -110,7 +115,7 @@ def _figures(plan: Plan) -> list[str]:
         for cell in plan.cells
     ]
     rows += [
-        ("KV pool", figure_text(figures.kv_pool_blocks)),
+        ("KV pool", _pool(figures)),
         ("running", figure_text(figures.max_running_requests, f"of {point.concurrency} at once")),
     ]
     if plan.download_gib is not None:
@@ -125,6 +130,11 @@ def _figures(plan: Plan) -> list[str]:
     for name, text in rows:
         lines += _wrapped(f"  {name:<11}", text)
     return lines
+
+
+def _pool(figures: Predictions) -> str:
+    """Return the pool in blocks, or in tokens for an engine without blocks."""
+    return figure_text(figures.kv_pool_blocks or figures.kv_pool_tokens)
 
 
 def _running(cell: Cell) -> str:
@@ -170,7 +180,7 @@ def no_plan_text(trace: Sequence[TraceEntry]) -> str:
         by_rule.setdefault(entry.rule, []).append(entry)
     lines = ["Nothing feasible. What rejected the options:"] if by_rule else []
     for rule, entries in sorted(by_rule.items(), key=lambda item: -len(item[1])):
-        first = entries[0]
+        first = nearest_miss(entries) or entries[0]
         text = f"{first.reason}"
         if first.missed_by:
             text += f"; short by {first.missed_by}"

@@ -1,0 +1,277 @@
+"""llama.cpp where vLLM cannot go: options from GGUF files, their memory and their flags.
+
+llama-server splits ``--ctx-size`` evenly over its slots, so every slot gets the longest context
+that was asked for and as many slots are taken as the memory holds. Everything is on the GPUs; there
+is no plan with layers on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qwendeploy.documents import KvDtype, Option, Workload
+from qwendeploy.figures import Figure, Kind, exact
+from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.planning.box import Box
+from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
+from qwendeploy.planning.fields import Pass
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.request import Pins
+from qwendeploy.planning.resolve import Candidate, Rejection, refusal_of
+from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.settings import OPTION, SERVED_NAME, Chosen, merge_settings
+from qwendeploy.tables.checkpoints import CheckpointRow
+from qwendeploy.units import GIB, MIB
+
+ENGINE = "llama.cpp"
+CACHE_TYPES: dict[KvDtype, str] = {"bf16": "f16", "fp8": "q8_0"}
+"""llama.cpp's cache types that keep as many bits as ours."""
+PHYSICAL_BATCH = 512
+"""The server's own default of ``--ubatch-size`` (llama.cpp server documentation)."""
+RESERVE_GIB = 0.3
+"""Left free on every card."""
+DISPLAY_GIB = 0.7
+"""Left besides on a card that drives a display."""
+SIZES = (1, 2, 4, 8)
+"""Cards that one server is split over by tensors."""
+CONTEXT_STEP = 256
+"""llama.cpp pads a slot's context to this many tokens."""
+
+
+@dataclass(frozen=True)
+class SlotMemory:
+    """What one llama-server holds: slots of equal length, allocated at start."""
+
+    slots: int
+    max_model_len: int
+    parts: GgufMemory
+    """Of one card."""
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Figures of capacity that llama.cpp has not, with the reason."""
+        blocks = "llama.cpp allocates slots of equal length, not blocks"
+        return {
+            "kv_pool_blocks": blocks,
+            "blocks_per_request": blocks,
+            "max_typical_context_tokens": f"{self.slots} requests run at once, the rest wait",
+        }
+
+    @property
+    def weights(self) -> Estimate:
+        """Weights on each card, GiB."""
+        size = self.parts.weights_gib
+        return Estimate(size, size, size, Kind.ESTIMATED, basis="size of the file")
+
+    @property
+    def per_request(self) -> int:
+        """Slots that a request holds."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """Slots."""
+        return self.slots
+
+    def running_at(self, context: int, blocks: float | None = None) -> int:
+        """Return how many requests of ``context`` run at once."""
+        del blocks
+        return self.slots if context <= self.max_model_len else 0
+
+    def longest_for(self, concurrency: int, blocks: float | None = None) -> int:
+        """Return the longest context at which ``concurrency`` requests all run."""
+        del blocks
+        return self.max_model_len if concurrency <= self.slots else 0
+
+    def figures(self, seats: int, replicas: int, share: int) -> dict[str, Figure]:
+        """Return the figures of capacity: exact, because the cache is allocated as asked."""
+        source = "slots of --ctx-size, allocated at start"
+        kind = Kind.ESTIMATED
+        found = {
+            "kv_pool_tokens": exact(
+                self.slots * self.max_model_len, "tokens", kind=kind, source=source
+            ),
+            "max_full_length_requests": exact(
+                self.slots * replicas, "requests", kind=kind, source=source
+            ),
+            "max_running_requests": exact(
+                min(seats, self.slots * replicas), "requests", kind=kind, source=source
+            ),
+        }
+        if share <= self.slots:
+            found["max_typical_context_tokens"] = exact(
+                self.max_model_len, "tokens", kind=kind, source=source
+            )
+        return found
+
+
+def gguf_options(
+    box: Box, workload: Workload, pins: Pins, knowledge: Knowledge
+) -> Iterator[Option]:
+    """Yield every GGUF in every layout and cache type that the pins leave open."""
+    image = knowledge.llama_image(pins)
+    for row in knowledge.checkpoints:
+        if row.engine != ENGINE or row.role != "target" or row.mtp:
+            continue
+        if row.quant.startswith("gguf-i1-") and pins.checkpoint is None:
+            continue  # how a server is told these files apart is not on record
+        if pins.checkpoint not in (None, row.name) or pins.quant not in (None, row.quant):
+            continue
+        for tp in SIZES if pins.tp is None else (pins.tp,):
+            replicas = pins.replicas or max(1, min(box.count // tp, workload.concurrency))
+            if tp * replicas > box.count:
+                continue
+            for dtype in (pins.kv_cache_dtype,) if pins.kv_cache_dtype else CACHE_TYPES:
+                yield Option(
+                    engine="llama.cpp",
+                    image=image.name,
+                    engine_version=image.engine_version,
+                    checkpoint=row.name,
+                    quant=row.quant,
+                    kv_cache_dtype=dtype,
+                    tp=tp,
+                    replicas=replicas,
+                )
+
+
+def resolve_gguf(option: Option, scene: Scene) -> Candidate | Rejection:
+    """Return the option with slots and flags, or the first reason why it cannot run."""
+    facts: Facts = {**scene.facts, **option_facts(option)}
+    fired = list(scene.rules.fire(Pass.ADMIT, facts))
+    refusal = refusal_of(fired)
+    if refusal is not None:
+        return refusal
+    row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    memory = _slots(option, row, scene)
+    if isinstance(memory, Rejection):
+        return memory
+    option = option.model_copy(
+        update={
+            "max_model_len": memory.max_model_len,
+            "max_num_seqs": memory.slots,
+            "max_num_batched_tokens": scene.pins.max_num_batched_tokens or PHYSICAL_BATCH,
+        }
+    )
+    facts = {**facts, **resolved_facts(option)}
+    fired += scene.rules.fire(Pass.RESOLVE, facts)
+    memory_facts: Facts = {
+        "memory.weights_gib": memory.parts.weights_gib,
+        "memory.budget_gib": _budget_gib(scene),
+    }
+    fired += scene.rules.fire(Pass.CHECK, {**facts, **memory_facts, **scene.exposure})
+    refusal = refusal_of(fired)
+    if refusal is not None:
+        return refusal
+    flags, env = merge_settings(_flags(option, scene), fired)
+    return Candidate(option, memory, flags, env, tuple(fired))
+
+
+def _budget_gib(scene: Scene) -> float:
+    reserve = RESERVE_GIB + (DISPLAY_GIB if scene.box.display else 0.0)
+    return scene.box.memory_bytes / GIB - reserve
+
+
+def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rejection:
+    """Return the most slots of the longest context that fit, up to the requests in flight."""
+    length = scene.pins.max_model_len or scene.workload.max_context
+    length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
+    wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
+    size = (row.gib_loaded or scene.knowledge.files_gib(row)) / option.tp
+    budget = _budget_gib(scene)
+
+    def of(slots: int) -> GgufMemory:
+        cache = CACHE_TYPES[option.kv_cache_dtype]
+        # Tensor split: every card holds its share of weights, keys, values and states.
+        share = -(-slots * length // option.tp)
+        whole = gguf_memory(
+            size,
+            context=share,
+            slots=-(-slots // option.tp),
+            cache_type_k=cache,
+            cache_type_v=cache,
+            physical_batch=scene.pins.max_num_batched_tokens or PHYSICAL_BATCH,
+        )
+        return whole
+
+    fitting = next((n for n in range(wanted, 0, -1) if of(n).total.value <= budget), 0)
+    if fitting:
+        return SlotMemory(fitting, length, of(fitting))
+    return _no_room(of(1), size, option, scene)
+
+
+def _no_room(one: GgufMemory, size: float, option: Option, scene: Scene) -> Rejection:
+    budget = _budget_gib(scene)
+    short = one.total.value - budget
+    empty = one.total.value - one.cache_gib
+    if empty > budget:
+        return Rejection(
+            "memory-weights",
+            f"the GGUF ({size:.1f} GiB a card) and working memory leave no cache in "
+            f"{budget:.1f} GiB; layers on the host are not planned",
+            missed_by=f"{empty - budget:.1f} GiB a card",
+            would_return="more GPUs, a smaller GGUF or a larger card",
+        )
+    cache = CACHE_TYPES[option.kv_cache_dtype]
+    most = largest_context(
+        size,
+        memory_mib=scene.box.memory_bytes / MIB,
+        cache_type_k=cache,
+        cache_type_v=cache,
+        reserve_gib=scene.box.memory_bytes / GIB
+        - budget
+        - (one.workspace.high - one.workspace.value),
+    )
+    longest = most * option.tp // 1024
+    return Rejection(
+        "memory-length",
+        f"one slot of {scene.workload.max_context:,} tokens needs {one.total.value:.1f} GiB a "
+        f"card, {budget:.1f} GiB may be used",
+        missed_by=f"{short:.1f} GiB a card",
+        would_return=f"--ctx {longest}k or less",
+    )
+
+
+def _repository(option: Option, scene: Scene) -> list[Chosen]:
+    """Return the flag that names the file: a repository of several needs the format as tag."""
+    if option.checkpoint.startswith(("/", ".", "~")):
+        return []
+    files = [row for row in scene.knowledge.checkpoints if row.name == option.checkpoint]
+    tag = f":{option.quant.removeprefix('gguf-').upper()}" if len(files) > 1 else ""
+    why = (
+        "repository of the weights, and which of its files" if tag else "repository of the weights"
+    )
+    return [Chosen("--hf-repo", option.checkpoint + tag, OPTION, why)]
+
+
+def _flags(option: Option, scene: Scene) -> list[Chosen]:
+    """Return llama-server's flags in the order they are emitted."""
+    cache = CACHE_TYPES[option.kv_cache_dtype]
+    slots = option.max_num_seqs or 1
+
+    def flag(name: str, value: object, reason: str) -> Chosen:
+        return Chosen(name, None if value is None else str(value), OPTION, reason)
+
+    flags = [
+        *_repository(option, scene),
+        flag("--alias", SERVED_NAME, "the name that clients ask for"),
+        flag(
+            "--ctx-size",
+            slots * (option.max_model_len or 0),
+            f"{slots} slot{'s' if slots > 1 else ''} of the longest request asked for",
+        ),
+        flag("--parallel", slots, "slots: requests that run at once"),
+        flag("--n-gpu-layers", 99, "every layer on the GPU"),
+        flag("--flash-attn", "on", "needed for an 8-bit cache, smaller buffers without one"),
+        flag("--cache-type-k", cache, "bytes of every cached key"),
+        flag("--cache-type-v", cache, "bytes of every cached value"),
+        flag("--ubatch-size", option.max_num_batched_tokens, "tokens of one step"),
+        flag("--jinja", None, "the model's own chat template, with tools"),
+        flag("--metrics", None, "counters that verify reads"),
+    ]
+    if option.tp > 1:
+        flags.append(flag("--split-mode", "tensor", "every layer over all cards at once"))
+    if not scene.workload.vision:
+        flags.append(flag("--no-mmproj", None, "text only: no image projector"))
+    return flags
