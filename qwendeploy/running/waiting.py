@@ -14,7 +14,7 @@ from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.running import http
 from qwendeploy.running.boot_log import PHASES, BootLog
 from qwendeploy.running.daemon import told_as_environment
-from qwendeploy.running.gpu_load import gpu_metrics
+from qwendeploy.running.gpu_load import GpuWatch
 
 if TYPE_CHECKING:
     from qwendeploy.running.images import Told
@@ -67,6 +67,7 @@ def wait_until_serving(
     limit = timeout_s if timeout_s is not None else float(launch.start_period_s)
     boot = Boot(BootLog())
     tail = Tail(container)
+    cards = GpuWatch(launch.gpus)
     begin = asked = time.monotonic()
     while True:
         with told_as_environment(f"container {container.name}"):
@@ -75,6 +76,7 @@ def wait_until_serving(
                     boot.phases[boot.log.phase] = time.monotonic() - begin
             container.reload()
         boot.seconds = time.monotonic() - begin
+        cards.sample()
         told(_progress(boot, plan), _share(boot, plan))
         if container.status not in {"created", "running", "restarting"}:
             raise _ended(container, boot)
@@ -84,7 +86,7 @@ def wait_until_serving(
                 boot.log = start_of_log(container, within_s=limit)
                 return boot
             if boot.seconds > limit:
-                raise _hung(container, launch, boot, limit)
+                raise _hung(container, boot, cards.metrics(), limit)
         time.sleep(POLL_S)
 
 
@@ -188,9 +190,8 @@ def _ended(container: Any, boot: Boot) -> FailedStart:
     )
 
 
-def _hung(container: Any, launch: Launch, boot: Boot, limit: float) -> FailedStart:
-    metrics = {"healthy": 0.0, **gpu_metrics(launch.gpus)}
-    found = causes(boot.log.lines, metrics)
+def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> FailedStart:
+    found = causes(boot.log.lines, {"healthy": 0.0, **cards})
     health = (container.attrs["State"].get("Health") or {}).get("Status", "unknown")
     published = container.attrs["NetworkSettings"]["Ports"].get(f"{CONTAINER_PORT}/tcp")
     if boot.log.phase == "serving" and not published:
