@@ -82,13 +82,13 @@ def test_container_is_what_was_asked(box: Box) -> None:
     bindings = host["PortBindings"]["8000/tcp"]
     assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
     assert sorted(attributes["HostConfig"]["Tmpfs"]) == sorted(
-        ["/tmp", "/root/.cache", "/root/.config", "/root/.nv"]
+        ["/tmp", "/home/engine"]
     )
     assert {mount["Destination"] for mount in attributes["Mounts"]} >= {
-        "/root/.cache/vllm",
-        "/root/.cache/flashinfer",
-        "/root/.triton",
-        "/root/.cache/huggingface",
+        "/home/engine/.cache/vllm",
+        "/home/engine/.cache/flashinfer",
+        "/home/engine/.triton",
+        "/home/engine/.cache/huggingface",
     }
 
 

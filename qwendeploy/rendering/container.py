@@ -1,39 +1,38 @@
 """What every container of ours has, whichever tool starts it: places, limits, health, log, restart.
 
-The root file system is read-only where the image is known. What the engine writes then lies in
-named volumes or memory: Triton, the compile cache and usage statistics go to ``.triton``,
-``.cache`` and ``.config`` of the home directory (llm-d/llm-d#1430, #1711 on vLLM 0.19.1), and
-Inductor loads compiled objects from ``/tmp``, which must allow execution (pytorch/pytorch#91005).
+The root file system is read-only where the image is known. What the engine writes then lies under
+a home directory in memory with named volumes in it: Triton, the compile cache, FlashInfer and
+usage statistics all go below ``HOME`` (llm-d/llm-d#1430, #1711 on vLLM 0.19.1). Inductor loads
+compiled objects from ``/tmp``, which must allow execution (pytorch/pytorch#91005).
 """
 
 from __future__ import annotations
 
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 
-HUB_TARGET = "/root/.cache/huggingface"
-"""The weights inside the container; the parent of ``hub/``, as HF_HOME."""
-
 HUB_VOLUME = "qwendeploy-hub"
 """Volume for the weights where no host directory is shared."""
 
+HUB_PLACE = ".cache/huggingface"
+"""The weights below the home directory; the parent of ``hub/``, as HF_HOME."""
+
 CACHES = {
     "vllm": (
-        ("qwendeploy-vllm", "/root/.cache/vllm"),
-        ("qwendeploy-flashinfer", "/root/.cache/flashinfer"),
-        ("qwendeploy-triton", "/root/.triton"),
+        ("qwendeploy-vllm", ".cache/vllm"),
+        ("qwendeploy-flashinfer", ".cache/flashinfer"),
+        ("qwendeploy-triton", ".triton"),
     ),
-    "llama.cpp": (("qwendeploy-llama-cpp", "/root/.cache/llama.cpp"),),
+    "llama.cpp": (("qwendeploy-llama-cpp", ".cache/llama.cpp"),),
 }
-"""Named volumes per engine: with them a boot takes 120 s instead of 295 s on the study's cards.
-The names are the same for every plan, so that plans share compiled kernels."""
+"""Named volumes per engine, below the home directory: with them a boot takes 120 s instead of
+295 s on the study's cards. The names are the same for every plan, so that plans share compiled
+kernels."""
 
-TMPFS = (
-    ("/tmp", "exec,mode=1777"),
-    ("/root/.cache", "exec"),
-    ("/root/.config", ""),
-    ("/root/.nv", ""),
-)
-"""Writable directories in memory under a read-only root, with their mount options."""
+IMAGE_HOME = "/root"
+"""Home directory of the engines' images; it holds parts of the image and is not covered."""
+
+OWN_HOME = "/home/engine"
+"""Home directory in memory under a read-only root."""
 
 ULIMITS = (("memlock", -1), ("stack", 67108864), ("nofile", 65536))
 """Pinned host memory and stack as NVIDIA's container images ask; files above the 20,000 at
@@ -66,11 +65,31 @@ def health_command(launch: Launch) -> tuple[str, ...]:
     return ("python3", "-c", program, url)
 
 
+def home(launch: Launch) -> str:
+    """Return the home directory that the engine writes below."""
+    return OWN_HOME if launch.read_only else IMAGE_HOME
+
+
+def hub_target(launch: Launch) -> str:
+    """Return where the weights lie inside the container."""
+    return f"{home(launch)}/{HUB_PLACE}"
+
+
 def caches(launch: Launch) -> tuple[tuple[str, str], ...]:
     """Return (volume, target) of the compile caches."""
-    return CACHES[launch.engine]
+    return tuple((volume, f"{home(launch)}/{place}") for volume, place in CACHES[launch.engine])
+
+
+def environment(launch: Launch) -> tuple[tuple[str, str], ...]:
+    """Return the plan's variables, after those that say where home and weights are."""
+    if not launch.read_only:
+        return launch.env
+    places = {"HOME": OWN_HOME, "HF_HOME": hub_target(launch)}
+    return tuple({**places, **dict(launch.env)}.items())
 
 
 def tmpfs(launch: Launch) -> tuple[tuple[str, str], ...]:
     """Return (target, options) of memory-backed directories; none when the root is writable."""
-    return TMPFS if launch.read_only else ()
+    if not launch.read_only:
+        return ()
+    return (("/tmp", "exec,mode=1777"), (OWN_HOME, "exec,mode=0700"))

@@ -20,7 +20,7 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         ],
         engine=docker_run.engine_lines(launch),
         restarts=container.RESTARTS,
-        hub_target=container.HUB_TARGET,
+        hub_target=container.hub_target(launch),
         plan_label=container.PLAN_LABEL,
         secrets=page.SECRETS_FILE,
     )

@@ -57,7 +57,7 @@ def watching(launch: Launch) -> list[Words]:
 
 def environment(launch: Launch) -> list[Words]:
     """Return the engine's variables."""
-    return [("--env", f"{name}={value}") for name, value in launch.env]
+    return [("--env", f"{name}={value}") for name, value in container.environment(launch)]
 
 
 def engine_lines(launch: Launch) -> list[Words]:

@@ -34,7 +34,7 @@ def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str,
         mounts=[
             (volume.removeprefix("qwendeploy-"), target)
             for volume, target in (
-                (container.HUB_VOLUME, container.HUB_TARGET),
+                (container.HUB_VOLUME, container.hub_target(launch)),
                 *container.caches(launch),
             )
         ],
@@ -42,6 +42,7 @@ def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str,
             (target.strip("/").replace("/", "-").replace(".", ""), target)
             for target, _ in container.tmpfs(launch)
         ],
+        env=container.environment(launch),
         storage_gib=_storage_gib(plan),
         container_port=CONTAINER_PORT,
         hub_token=HUB_TOKEN,

@@ -10,7 +10,10 @@ DOCKER = "/usr/bin/docker"
 
 def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
     """Return the unit named after the launch."""
-    hub = ("--mount", f"type=volume,source={container.HUB_VOLUME},target={container.HUB_TARGET}")
+    hub = (
+        "--mount",
+        f"type=volume,source={container.HUB_VOLUME},target={container.hub_target(launch)}",
+    )
     text = page.fill(
         "systemd.service.j2",
         header=header,

@@ -67,7 +67,7 @@ def create_arguments(
 
     asked: dict[str, Any] = {
         "command": list(launch.arguments("0.0.0.0", CONTAINER_PORT)),
-        "environment": {**dict(launch.env), **secrets},
+        "environment": {**dict(container.environment(launch)), **secrets},
         "device_requests": [
             DeviceRequest(driver="", device_ids=list(launch.gpus), capabilities=[["gpu"]])
         ],
@@ -109,7 +109,7 @@ def create_arguments(
 def _mounts(launch: Launch, hub: Path) -> list[Any]:
     from docker.types import Mount
 
-    mounts = [Mount(target=container.HUB_TARGET, source=str(hub), type="bind")]
+    mounts = [Mount(target=container.hub_target(launch), source=str(hub), type="bind")]
     mounts += [
         Mount(target=target, source=volume, type="volume")
         for volume, target in container.caches(launch)

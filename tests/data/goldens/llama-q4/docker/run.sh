@@ -28,10 +28,8 @@ docker_options=(
   --security-opt no-new-privileges
   --read-only
   --tmpfs '/tmp:exec,mode=1777'
-  --tmpfs /root/.cache:exec
-  --tmpfs /root/.config
-  --tmpfs /root/.nv
-  --mount 'type=volume,source=qwendeploy-llama-cpp,target=/root/.cache/llama.cpp'
+  --tmpfs '/home/engine:exec,mode=0700'
+  --mount 'type=volume,source=qwendeploy-llama-cpp,target=/home/engine/.cache/llama.cpp'
   --mount 'type=bind,source=/srv/models/Qwen3.6-27B-Q4_K_M.gguf,target=/srv/models/Qwen3.6-27B-Q4_K_M.gguf,readonly'
   --health-cmd 'curl -fsS -o /dev/null -m 4 http://127.0.0.1:8000/health'
   --health-interval 10s
@@ -42,8 +40,10 @@ docker_options=(
   --log-driver json-file
   --log-opt max-size=50m
   --log-opt max-file=4
+  --env HOME=/home/engine
+  --env HF_HOME=/home/engine/.cache/huggingface
   --env HF_HUB_OFFLINE=1
-  --mount "type=bind,\"source=${hub}\",target=/root/.cache/huggingface"
+  --mount "type=bind,\"source=${hub}\",target=/home/engine/.cache/huggingface"
   --env-file "${here}/secrets.env"
 )
 

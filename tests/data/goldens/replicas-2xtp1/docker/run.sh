@@ -29,12 +29,10 @@ docker_options=(
   --security-opt no-new-privileges
   --read-only
   --tmpfs '/tmp:exec,mode=1777'
-  --tmpfs /root/.cache:exec
-  --tmpfs /root/.config
-  --tmpfs /root/.nv
-  --mount 'type=volume,source=qwendeploy-vllm,target=/root/.cache/vllm'
-  --mount 'type=volume,source=qwendeploy-flashinfer,target=/root/.cache/flashinfer'
-  --mount 'type=volume,source=qwendeploy-triton,target=/root/.triton'
+  --tmpfs '/home/engine:exec,mode=0700'
+  --mount 'type=volume,source=qwendeploy-vllm,target=/home/engine/.cache/vllm'
+  --mount 'type=volume,source=qwendeploy-flashinfer,target=/home/engine/.cache/flashinfer'
+  --mount 'type=volume,source=qwendeploy-triton,target=/home/engine/.triton'
   --health-cmd "python3 -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=4)' http://127.0.0.1:8000/health"
   --health-interval 10s
   --health-timeout 5s
@@ -44,9 +42,11 @@ docker_options=(
   --log-driver json-file
   --log-opt max-size=50m
   --log-opt max-file=4
+  --env HOME=/home/engine
+  --env HF_HOME=/home/engine/.cache/huggingface
   --env VLLM_SKIP_P2P_CHECK=0
   --env NCCL_P2P_LEVEL=SYS
-  --mount "type=bind,\"source=${hub}\",target=/root/.cache/huggingface"
+  --mount "type=bind,\"source=${hub}\",target=/home/engine/.cache/huggingface"
   --env-file "${here}/secrets.env"
 )
 
