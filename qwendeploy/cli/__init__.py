@@ -6,10 +6,13 @@ carries the result alone.
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -80,6 +83,7 @@ def main(args: list[str] | None = None) -> Any:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Most of what is made at start lives to the end: looking for garbage there is time lost.
     gc.set_threshold(100_000, 20, 20)
+    _open_streams()
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
         sys.stdout.flush()
@@ -96,5 +100,29 @@ def main(args: list[str] | None = None) -> Any:
         click.echo("interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(ExitCode.DONE)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        # what is left in the buffer would fail once more on the way out
+        _drop_output()
+        click.echo(f"error: the output cannot be written: {problem.strerror}", err=True)
+        sys.exit(ExitCode.USAGE)
+
+
+def _open_streams() -> None:
+    """Give every standard stream a file, and each of them characters that its encoding lacks.
+
+    A closed stream is ``None`` in Python; a terminal of another encoding shows ``?`` for a dash.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +67,18 @@ class CountList(click.ParamType[tuple[int, ...]]):
         return counts
 
 
+class FiniteRange(click.FloatRange):
+    """A number within limits; ``nan`` and ``inf``, which every limit lets pass, are refused."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number that can be used", param, ctx)
+        return number
+
+
 TOKENS = Tokens()
 TOKEN_LIST = TokenList()
 COUNT_LIST = CountList()
@@ -85,7 +99,7 @@ machine_settings = _apply(
         click.option("--gpus", type=click.IntRange(1, 64), help="Number of GPUs."),
         click.option(
             "--vram",
-            type=float,
+            type=FiniteRange(),
             metavar="GIB",
             help="Memory of one GPU, where the name leaves it open.",
         ),
@@ -132,14 +146,14 @@ workload_settings = _apply(
         click.option(
             "--tpot",
             "tpot_ms",
-            type=click.FloatRange(0, min_open=True),
+            type=FiniteRange(0, min_open=True),
             metavar="MS",
             help="Most milliseconds a token.",
         ),
         click.option(
             "--ttft",
             "ttft_ms",
-            type=click.FloatRange(0, min_open=True),
+            type=FiniteRange(0, min_open=True),
             metavar="MS",
             help="Most milliseconds to the first token of a cold request.",
         ),
@@ -180,7 +194,7 @@ option_settings = _apply(
         click.option(
             "--util",
             "gpu_memory_utilization",
-            type=click.FloatRange(0.05, 1.0),
+            type=FiniteRange(0.05, 1.0),
             help="Share of the GPU's memory the engine may use.",
         ),
         click.option("--max-num-seqs", type=click.IntRange(1, 4096), help="Seats."),
@@ -209,6 +223,7 @@ OPTION_PINS = (
     "tp",
     "replicas",
     "gpu_memory_utilization",
+    "max_model_len",
     "max_num_seqs",
     "max_num_batched_tokens",
     "capture_size",
@@ -240,10 +255,28 @@ def request_of(settings: dict[str, Any]) -> Request:
     }
     return Request(
         pins=Pins(**pins),
-        listen=settings.get("listen") or "127.0.0.1",
+        listen=_address(settings.get("listen") or "127.0.0.1"),
         port=settings.get("port") or 8000,
         inputs=stated,
     )
+
+
+def _address(text: str) -> str:
+    """Return the address to listen on.
+
+    Raises:
+        UserError: it is none: a server binds to an address, not to a name.
+    """
+    if text != "localhost":
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            raise UserError(
+                f"{text!r} is not an address",
+                where="--listen",
+                hint="127.0.0.1 for this machine alone, 0.0.0.0 for all interfaces",
+            ) from None
+    return text
 
 
 def workload_of(settings: dict[str, Any]) -> Workload:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from qwendeploy import api
-from qwendeploy.cli._common import TOKENS
+from qwendeploy.cli._common import TOKENS, FiniteRange
 
 FORMATS = (
     "aiperf",
@@ -26,7 +26,7 @@ FORMATS = (
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--gpu", metavar="NAME", help="GPU the server ran on; needed unless --plan says it.")
 @click.option("--gpus", "gpu_count", type=click.IntRange(1, 64), help="Number of GPUs.")
-@click.option("--vram", "gpu_vram_gib", type=click.FloatRange(1), metavar="GIB")
+@click.option("--vram", "gpu_vram_gib", type=FiniteRange(1), metavar="GIB")
 @click.option("--interconnect", type=click.Choice(["nvlink", "pcie", "unified", "none"]))
 @click.option("--driver", metavar="VERSION")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Plan that was served.")
@@ -39,7 +39,7 @@ FORMATS = (
 @click.option("--spec", "spec_method", help="Draft method: none, mtp, dflash.")
 @click.option("--spec-tokens", type=click.IntRange(0, 32), help="Draft tokens a step.")
 @click.option("--tp", type=click.IntRange(1, 64), help="Tensor-parallel size.")
-@click.option("--util", "gpu_memory_utilization", type=click.FloatRange(0.05, 1.0))
+@click.option("--util", "gpu_memory_utilization", type=FiniteRange(0.05, 1.0))
 @click.option("--max-model-len", type=TOKENS)
 @click.option("--max-num-seqs", type=click.IntRange(1))
 @click.option("--max-num-batched-tokens", type=TOKENS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from qwendeploy import api
+from qwendeploy.cli._common import FiniteRange
 
 
 @click.command("detect")
@@ -23,7 +24,7 @@ from qwendeploy import api
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("--gpu", metavar="NAME", help="GPU model where the saved output does not show it.")
 @click.option("--gpus", "count", type=click.IntRange(1, 64), help="Number of GPUs, if not shown.")
-@click.option("--vram", type=float, metavar="GIB", help="Memory of one GPU, if not shown.")
+@click.option("--vram", type=FiniteRange(), metavar="GIB", help="Memory of one GPU, if not shown.")
 @click.option("--driver", metavar="VERSION", help="NVIDIA driver, if not shown.")
 @click.option(
     "--os", "system", type=click.Choice(["linux", "wsl2", "windows"]), help="System, if not shown."

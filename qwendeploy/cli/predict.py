@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from qwendeploy import api
 from qwendeploy.cli._common import (
@@ -21,6 +22,9 @@ from qwendeploy.cli._common import (
 )
 from qwendeploy.errors import UserError
 from qwendeploy.reporting.predict_text import predict_text
+
+BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json")
+"""Settings that ask something of a plan rather than state what it states."""
 
 
 @click.command("predict")
@@ -77,9 +81,10 @@ def command(
 ) -> None:
     """Predict one stated option on one machine: no choosing, the same figures as a plan."""
     if plan_file is not None:
-        _alone(settings)
+        _alone()
         document = api.predict_plan(plan_file, counts, contexts)
     else:
+        _fits(settings.get("max_model_len"), contexts)
         workload = workload_of({**settings, "concurrency": max(counts), "ctx": max(contexts)})
         document = api.predict(
             machine_of(settings), workload, request_of(settings), counts, contexts
@@ -92,12 +97,26 @@ def command(
         click.echo(predict_text(document), nl=False)
 
 
-def _alone(settings: dict[str, Any]) -> None:
-    """Refuse settings of machine and option beside a plan, which states both."""
-    for name in ("gpu", "machine_file", "quant", "checkpoint", "image", "tp", "spec_method"):
-        if settings.get(name) is not None:
+def _alone() -> None:
+    """Refuse settings of machine, option and workload beside a plan, which states them all."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        stated = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if stated and name not in BESIDE_A_PLAN:
             raise UserError(
-                f"--plan states the option already; {name.replace('_', '-')} contradicts it",
+                f"--plan states machine, option and workload; {parameter.opts[0]} would be a second"
+                " statement",
                 where="--plan",
                 hint="leave out one of the two",
             )
+
+
+def _fits(max_model_len: int | None, contexts: tuple[int, ...]) -> None:
+    """Refuse a server that takes no request as long as the longest context asked for."""
+    if max_model_len is not None and max_model_len < max(contexts):
+        raise UserError(
+            f"{max_model_len:,} tokens are fewer than --ctx {max(contexts):,}",
+            where="--max-model-len",
+            hint=f"--max-model-len {max(contexts)}, or shorter contexts",
+        )

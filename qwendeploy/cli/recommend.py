@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,6 @@ def command(output: Path | None, force: bool, as_json: bool, **settings: Any) ->
         click.echo(plan.model_dump_json(by_alias=True, indent=2))
         return
     saved = output or "plan.yaml"
-    again = f"qwendeploy generate {saved} -f compose -o deploy/"
+    again = f"qwendeploy generate {shlex.quote(str(saved))} -f compose -o deploy/"
     hint = again if output else f"add -o plan.yaml, then: {again}"
     click.echo(plan_text(plan, next_command=hint), nl=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from qwendeploy import api
+from qwendeploy.cli._common import FiniteRange
 from qwendeploy.reporting.progress import progress
 
 
@@ -20,7 +21,7 @@ from qwendeploy.reporting.progress import progress
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(1, 86400),
+    type=FiniteRange(1, 86400),
     help="Seconds to wait; else the plan's boot time and download.",
 )
 @click.option(

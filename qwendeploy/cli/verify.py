@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from qwendeploy import api
-from qwendeploy.cli._common import COUNT_LIST, TOKEN_LIST, TOKENS
+from qwendeploy.cli._common import COUNT_LIST, TOKEN_LIST, TOKENS, FiniteRange
 from qwendeploy.documents import Content
 from qwendeploy.errors import ExitCode, UserError
 from qwendeploy.reporting.progress import progress
@@ -44,13 +44,13 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 @click.option("--ctx", "context", type=TOKENS, help="Context of a request.")
 @click.option("--contexts", type=click.Choice(["shared", "separate"]))
 @click.option("--content", type=click.Choice([one.value for one in Content]))
-@click.option("--window", "window_s", type=click.FloatRange(0.5, 3600), help="Seconds a window.")
+@click.option("--window", "window_s", type=FiniteRange(0.5, 3600), help="Seconds a window.")
 @click.option("--windows", type=click.IntRange(1, 1000), help="Windows at most.")
-@click.option("--settle", "settle_s", type=click.FloatRange(1, 3600), default=45.0)
-@click.option("--patience", "patience_s", type=click.FloatRange(1, 3600), default=30.0)
-@click.option("--hold", "hold_s", type=click.FloatRange(0.5, 3600), default=5.0)
+@click.option("--settle", "settle_s", type=FiniteRange(1, 3600), default=45.0)
+@click.option("--patience", "patience_s", type=FiniteRange(1, 3600), default=30.0)
+@click.option("--hold", "hold_s", type=FiniteRange(0.5, 3600), default=5.0)
 @click.option("--repeats", type=click.IntRange(1, 100), help="Repeats of the first-token test.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=30.0, show_default=True)
+@click.option("--wait", "wait_s", type=FiniteRange(0, 86400), default=30.0, show_default=True)
 @click.option(
     "--shape",
     "shapes",
@@ -62,12 +62,12 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 @click.option("--ladder-ctx", type=TOKEN_LIST, default=(), help="Decode at these contexts too.")
 @click.option("--isl", type=TOKENS, help="Input tokens of mixed and chat.")
 @click.option("--osl", type=TOKENS, help="Output tokens of mixed and chat.")
-@click.option("--spread", type=click.FloatRange(0, 1), default=0.0, help="Of both, relative.")
-@click.option("--seconds", "loop_s", type=click.FloatRange(1), help="Length of mixed and chat.")
-@click.option("--soak", "soak_s", type=click.FloatRange(0), help="Seconds to decode on at the end.")
-@click.option("--ttft", "ttft_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
-@click.option("--tpot", "tpot_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
-@click.option("--e2e", "e2e_ms", type=click.FloatRange(0, min_open=True), help="Limit, ms.")
+@click.option("--spread", type=FiniteRange(0, 1), default=0.0, help="Of both, relative.")
+@click.option("--seconds", "loop_s", type=FiniteRange(1), help="Length of mixed and chat.")
+@click.option("--soak", "soak_s", type=FiniteRange(0), help="Seconds to decode on at the end.")
+@click.option("--ttft", "ttft_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
+@click.option("--tpot", "tpot_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
+@click.option("--e2e", "e2e_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
 @click.option("--boots", type=click.IntRange(1, 20), help="Start the plan anew so many times.")
 @click.option("--self-test", is_flag=True, help="Print the client's own error on this host.")
 @click.option("--export-bench", type=click.Path(path_type=Path), help="vllm bench serve result.")

@@ -21,6 +21,9 @@ from qwendeploy.errors import DataError, UserError
 
 _PLAIN = re.compile(r"[A-Za-z](?:[\w ./+()%-]*[\w.)])?\Z", re.ASCII)
 
+MOST_BYTES = 256 * 2**20
+"""Bytes above which a file is none of ours: a run that keeps every request has some ten MiB."""
+
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
@@ -82,6 +85,11 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
     Raises:
         UserError: the file exists with other content and not ``force``, or cannot be written.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # a device would be read without end, or replaced by a file
+        raise UserError(
+            "is not a regular file", where=str(path), hint="name a file; --json prints to stdout"
+        )
     try:
         if path.exists() and not force and path.read_bytes() != text.encode():
             raise UserError(
@@ -116,7 +124,11 @@ def schema_of(path: Path) -> str | None:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise UserError(f"is larger than {MOST_BYTES >> 20} MiB", where=str(path))
+        return content.decode()
     except FileNotFoundError:
         raise UserError("no such file", where=str(path), hint="check the path") from None
     except IsADirectoryError:

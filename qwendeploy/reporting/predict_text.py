@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 
 from rich.console import Console
 from rich.table import Table
@@ -48,9 +49,22 @@ def predict_text(document: PredictDocument) -> str:
         f"KV pool      {figure_text(memory.get('kv_pool_blocks'))}",
         f"full length  {figure_text(memory.get('max_full_length_requests'))}",
     ]
-    lines += [f"no figure    {reason}" for reason in reasons]
-    lines += [f"heed         [{item.rule}] {item.text}" for item in document.warnings]
+    for reason in reasons:
+        lines += _wrapped("no figure", reason)
+    for item in document.warnings:
+        lines += _wrapped("heed", f"[{item.rule}] {item.text}")
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"{label:<13}",
+        subsequent_indent=" " * 13,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _short(figure: Figure | None) -> str:
