@@ -12,7 +12,6 @@ import importlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
