@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from test_artefacts_equal_their_goldens import CASES, GOLDENS, rendered  # noqa: E402
+from test_artefacts_equal_their_goldens import CASES, GOLDENS, rendered
 
 
 def main() -> None:
