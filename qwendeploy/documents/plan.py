@@ -55,6 +55,9 @@ class Predictions(Model):
     max_running_requests: Figure | None = None
     max_typical_context_tokens: Figure | None = None
     output_tps_end_to_end: Figure | None = None
+    aggregate_decode_tps_over_content: Figure | None = None
+    """The decode rate of text of any kind, prose to code; not judged, because a run has one kind.
+    """
     reasons: dict[str, str] = Field(default_factory=dict)
     """Why a figure above is null, by its name."""
 

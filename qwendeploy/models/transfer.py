@@ -118,17 +118,27 @@ class TransferFit:
 
         Without drafting content does not matter and this is ``predict``.
         """
-        if not point.drafted or point.acceptance_length is not None:
-            return self.predict(point)
-        prose, mixed, code = self.predict_many(
-            [replace(point, content=content) for content in ("prose", "mixed", "code")]
-        )
-        return replace(
-            mixed,
-            low=min(prose.low, mixed.low),
-            high=max(code.high, mixed.high),
-            basis=f"{mixed.basis}; prose to code",
-        )
+        return self.predict_many_over_content([point])[0]
+
+    def predict_many_over_content(self, points: Sequence[Features]) -> list[Estimate]:
+        """Return one estimate a point as ``predict_over_content`` does."""
+        varied = [at for at, p in enumerate(points) if p.drafted and p.acceptance_length is None]
+        asked = list(points)
+        for at in varied:
+            asked[at] = replace(points[at], content="mixed")
+        ends = [replace(points[at], content=end) for at in varied for end in ("prose", "code")]
+        found = self.predict_many([*asked, *ends])
+        results = found[: len(points)]
+        for place, at in enumerate(varied):
+            prose, code = found[len(points) + 2 * place : len(points) + 2 * place + 2]
+            mixed = results[at]
+            results[at] = replace(
+                mixed,
+                low=min(prose.low, mixed.low),
+                high=max(code.high, mixed.high),
+                basis=f"{mixed.basis}; prose to code",
+            )
+        return results
 
     def log_spread(self, points: Sequence[Features]) -> tuple[Array, Array]:
         """Return predicted log rates and their standard deviations, unscaled, a new rig each."""

@@ -13,6 +13,12 @@ from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate, Memory
 
 LATENCY_FIGURES = ("ttft_warm_ms", "ttft_cold_ms", "output_tps_end_to_end")
+RATE_FIGURES = (
+    "aggregate_decode_tps",
+    "per_user_decode_tps",
+    "tpot_ms",
+    "aggregate_decode_tps_over_content",
+)
 ARITHMETIC = "the engine's block arithmetic"
 
 
@@ -104,13 +110,18 @@ def _predictions(
     else:
         why = ""
     if rate is None:
-        for name in ("aggregate_decode_tps", "per_user_decode_tps", "tpot_ms"):
+        for name in RATE_FIGURES:
             reasons[name] = why
     else:
         aggregate = rate.figure("tok/s")
         figures["aggregate_decode_tps"] = aggregate
         figures["per_user_decode_tps"] = aggregate.scaled(1 / count)
         figures["tpot_ms"] = aggregate.inverse(1000.0 * count, "ms")
+        spanned = rates.over_content(candidate.option, rate)
+        if isinstance(spanned, str):
+            reasons["aggregate_decode_tps_over_content"] = spanned
+        else:
+            figures["aggregate_decode_tps_over_content"] = spanned.figure("tok/s")
     if with_latencies:
         found, missing = latencies(candidate, load, count, rates)
         figures.update(found)

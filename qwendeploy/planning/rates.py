@@ -91,11 +91,20 @@ class Rates:
             if features is not None:
                 open_questions.append((at, features))
         if open_questions:
-            answers = transfer_fit().predict_many([features for _, features in open_questions])
+            answers = self._by_physics([features for _, features in open_questions])
             for (at, _), answer in zip(open_questions, answers, strict=True):
                 option, point = questions[at]
                 results[at] = _parallel_gguf(answer) if _is_parallel_gguf(option, point) else answer
         return results
+
+    def _by_physics(self, points: Sequence[Features]) -> list[Estimate]:
+        """Return the joint fit's rates; over all content where none is stated and drafts depend.
+
+        Where the study's series set the scale its own prompt is meant, as in those series.
+        """
+        if self._content != Content.MIXED.value:
+            return transfer_fit().predict_many(points)
+        return transfer_fit().predict_many_over_content(points)
 
     def _answered(
         self, base: Estimate | None, option: Option, point: Point, busy: int
@@ -141,6 +150,30 @@ class Rates:
         asked = acceptance_length(option.spec_method, option.spec_tokens, self._content)
         there = acceptance_length(option.spec_method, option.spec_tokens, unit)
         return there.value / asked.value if asked is not None and there is not None else 1.0
+
+    def over_content(self, option: Option, rate: Estimate) -> Estimate | str:
+        """Return a rate's range from prose to code, or why there is none.
+
+        The rate stays the middle; a band that spans the content already is returned as it is.
+        """
+        if self.scene.workload.content is not Content.MIXED:
+            return f"the content is stated: {self.scene.workload.content.value}"
+        if option.spec_method == "none":
+            return "without drafting the content does not change the speed"
+        method, tokens = option.spec_method, option.spec_tokens
+        here = acceptance_length(method, tokens, self._content)
+        prose = acceptance_length(method, tokens, "prose")
+        code = acceptance_length(method, tokens, "code")
+        if here is None or prose is None or code is None:
+            return f"how {method} drafts are accepted by content is not on record"
+        spans = self._content == Content.MIXED.value
+        return replace(
+            rate,
+            low=rate.low if spans else rate.low * min(1.0, prose.value / here.value),
+            high=rate.high if spans else rate.high * max(1.0, code.value / here.value),
+            kind=weakest(rate.kind, Kind.TRANSFERRED),
+            basis=f"{rate.basis}; acceptance from prose to code",
+        )
 
     def tier(self, option: Option) -> int:
         """Return how near the evidence is.
@@ -301,8 +334,15 @@ class Rates:
 
         The study's prompt is a mixture too.
         """
-        measured = self.scene.knowledge.series_on(self.scene.box.name)
-        return "study" if content == Content.MIXED.value and measured else content
+        if content != Content.MIXED.value or not self._of_study:
+            return content
+        return "study"
+
+    @cached_property
+    def _of_study(self) -> bool:
+        """Whether the study measured this card."""
+        found = self.scene.knowledge.series_on(self.scene.box.name)
+        return any(series.key.origin == "study" for series in found)
 
     # --- both ---
 

@@ -105,6 +105,7 @@ def _figures(plan: Plan) -> list[str]:
     lines = ["", f"Expect  (90 % bands; {shared})"]
     rows = [
         ("decode", _rate_row(point.concurrency, point.context, figures)),
+        *_over_content(figures),
         ("per user", figure_text(figures.per_user_decode_tps)),
         ("TPOT", figure_text(figures.tpot_ms)),
         ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
@@ -130,6 +131,15 @@ def _figures(plan: Plan) -> list[str]:
     for name, text in rows:
         lines += _wrapped(f"  {name:<11}", text)
     return lines
+
+
+def _over_content(figures: Predictions) -> list[tuple[str, str]]:
+    """Return the row of the rate from prose to code, if it says more than the rate itself."""
+    span, rate = figures.aggregate_decode_tps_over_content, figures.aggregate_decode_tps
+    if span is None or rate is None or (span.low, span.high) == (rate.low, rate.high):
+        return []
+    band = f"{format_count(span.low)}–{format_count(span.high)}"
+    return [("by content", f"{band} {span.unit} from prose to code (--content says which)")]
 
 
 def _pool(figures: Predictions) -> str:
