@@ -62,8 +62,17 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     ),
     (
         "runtime-absent",
-        r"could not select device driver \S{0,20} with capabilities",
+        r"could not select device driver \S{0,20} with capabilities"
+        r"|unknown or invalid runtime name: \S{0,4}nvidia",
         "Docker does not know the NVIDIA runtime: install and configure nvidia-container-toolkit",
+        None,
+    ),
+    (
+        "cdi-absent",
+        r"unresolvable CDI devices [\w./=:,-]{3,80}"
+        r"|failed to discover GPU vendor from CDI(?:: [a-zA-Z ]{3,60})?",
+        "Docker finds no CDI description of the GPUs: sudo nvidia-ctk cdi generate"
+        " --output=/etc/cdi/nvidia.yaml, or register the NVIDIA runtime",
         None,
     ),
     (
@@ -77,7 +86,8 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
         r"command not found: nvidia-smi|nvidia-smi['’\"]?(?:: |：)"
         r"\s*(?:command not found|not found|No such file|未找到命令"
         r"|Befehl|commande introuvable|orden no encontrada|команда не найдена)"
-        r"|nvidia-smi['’\"]? is not recognized|nvidia-smi.{0,20}executable file not found",
+        r"|nvidia-smi['’\"]? is not recognized(?: as an internal or external command)?"
+        r"|nvidia-smi.{0,20}executable file not found",
         "nvidia-smi is not installed: no NVIDIA driver here, or a container without its tools",
         None,
     ),

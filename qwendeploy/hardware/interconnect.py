@@ -12,8 +12,15 @@ Interconnect = Literal["nvlink", "pcie", "unified", "none", "unknown"]
 
 
 def with_interconnect(machine: Machine, catalogue: Catalogue) -> Machine:
-    """Return the machine with ``interconnect`` and ``p2p`` of its serving GPUs filled in."""
+    """Return the machine with ``interconnect`` and ``p2p`` of its serving GPUs filled in.
+
+    Where it cannot be told which can serve, those are all that are not known to be faulty.
+    """
     serving = machine.chosen_gpu_indices or machine.usable_gpu_indices
+    if not serving and machine.usable is None:
+        serving = tuple(
+            gpu.index for gpu in machine.gpus if gpu.health == "ok" and gpu.index is not None
+        )
     return machine.model_copy(
         update={
             "interconnect": _interconnect(machine, serving, catalogue),

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from qwendeploy.documents import Gpu, Machine, MigDevice, MissingGpu
+from qwendeploy.documents import Gpu, Machine, MigDevice
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.links import links_of, numa_nodes
+from qwendeploy.hardware.missing import mark_lost, missing_gpus
 from qwendeploy.hardware.naming import Naming, naming
 from qwendeploy.hardware.platforms import platform_of
 from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
@@ -35,6 +36,7 @@ def machine_of(
     for index, node in numa_nodes(readings).items():
         gpus[index][-1].numa_node = node
     notes: list[str] = [note for reading in readings for note in reading.notes]
+    mark_lost(readings, gpus, notes)
     documents = tuple(_gpu(index, merged, catalogue, notes) for index, merged in gpus.items())
     mig = _mig_devices(readings, gpus)
     if mig:
@@ -51,7 +53,7 @@ def machine_of(
     failures = [failure for reading in readings for failure in reading.failures]
     machine = Machine(
         gpus=documents,
-        missing_gpus=_missing(readings),
+        missing_gpus=missing_gpus(readings, gpus),
         mig_devices=mig,
         count=len(documents)
         if documents
@@ -101,6 +103,8 @@ def _merged(readings: Sequence[Reading]) -> dict[int, list[GpuReading]]:
         for topology in reading.topologies:
             for position, index in enumerate(topology.gpus):
                 put(index, GpuReading(Rank.TOPOLOGY, position, index=index))
+        for position, index in enumerate(sorted(reading.peer_gpus)):
+            put(index, GpuReading(Rank.TOPOLOGY, position, index=index))
     for group in sorted(loose, key=lambda group: -group[0].rank):
         _place(group, merged, by_bus, by_uuid, put)
     for index in merged:
@@ -204,6 +208,12 @@ def _note_conflicts(
             notes.append(
                 f"GPU {index}: the texts name {name!r} and {gpu.name!r}; are they of one machine?"
             )
+    addresses = sorted({shown for gpu in readings if (shown := bus_id(gpu.bus_id))})
+    if len(addresses) > 1:
+        notes.append(
+            f"GPU {index}: the texts give the addresses {' and '.join(addresses[:2])};"
+            " are they of one machine?"
+        )
     sizes = {gpu.memory_mib for gpu in readings if gpu.memory_mib}
     if sizes and max(sizes) > 1.1 * min(sizes):
         notes.append(f"GPU {index}: the texts give totals of {sorted(sizes)} MiB")
@@ -217,17 +227,6 @@ def _model(known: Naming) -> tuple[str | None, str | None]:
     editions = ("Max-Q", "Server", "Workstation", "Laptop")
     edition = next((word for word in editions if word in model), None)
     return model, edition if len(known.cards) == 1 else None
-
-
-def _missing(readings: Sequence[Reading]) -> tuple[MissingGpu, ...]:
-    found = {
-        (item.index, bus_id(item.bus_id)): MissingGpu(
-            index=item.index, bus_id=item.bus_id, reason=item.reason
-        )
-        for reading in readings
-        for item in reading.missing
-    }
-    return tuple(found.values())
 
 
 def _mig_devices(

@@ -25,13 +25,14 @@ _SERIES: tuple[tuple[str, str], ...] = (
     (r"\b(?:GB300|B300)\b", "10.3"),
     (r"\b(?:GB200|B200|B100)\b", "10.0"),
     (r"\bThor\b", "11.0"),
-    (r"\bRTX PRO \d{3,4}\b|\bRTX 50[5-9]0\b", "12.0"),
+    (r"\bRTX PRO \d{3,4}D?\b|\bRTX 50[5-9]0\b|\bRTX 6000D\b", "12.0"),
     (r"\b(?:GH200|H100|H200|H800|H20|H100NVL)\b", "9.0"),
     (r"\bRTX 40[5-9]0\b|\bRTX \d{3,4} (?:SFF )?Ada\b|\bL(?:4|40|40S|40G|20|2)\b", "8.9"),
     (r"\bOrin\b", "8.7"),
     (r"\b(?:A100|A100X|A800|A30|A30X)\b", "8.0"),
     (r"\bRTX 30[5-9]0\b|\bRTX A\d{3,4}\b|\b(?:A40|A10|A10G|A16|A2|A10M)\b", "8.6"),
-    (r"\bRTX 20[5-8]0\b|\bGTX 16[356]0\b|\bQuadro RTX [3-8]000\b|\bT(?:4|4G)\b", "7.5"),
+    (r"\bRTX 2050\b|\bMX570\b", "8.6"),
+    (r"\bRTX 20[6-8]0\b|\bGTX 16[356]0\b|\bQuadro RTX [3-8]000\b|\bT(?:4|4G)\b", "7.5"),
     (r"\bTITAN RTX\b|\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX(?:450|550)\b", "7.5"),
     (r"\bXavier\b", "7.2"),
     (r"\bV100S?\b|\bGV100\b|\bTITAN V\b", "7.0"),
@@ -113,7 +114,7 @@ def _board_capability(board: str) -> str | None:
     """Return the capability of a vGPU board name, which may run words together (``RTXA6000``)."""
     spaced = re.sub(r"(?i)rtx(?:[ _-]?pro)?", lambda m: f" {m[0]} ", board).replace("-", " ")
     spaced = re.sub(r"\s+", " ", spaced).strip()
-    for candidate in (spaced, re.sub(r"(?i)(\d)(?:[DLX]{1,2})\b", r"\1", spaced)):
+    for candidate in (spaced, re.sub(r"(?i)(\d)(?:[DLMX]{1,3})\b", r"\1", spaced)):
         if cc := series_capability(candidate):
             return cc
         if re.fullmatch(r"(?i)RTX [68]000", candidate):

@@ -1,7 +1,8 @@
 """``nvidia-smi --query-gpu=... --format=csv``: any columns, with or without header and units.
 
 Without a header a column's meaning comes from the shape of its values, and only rows that carry
-a GPU's name, UUID or PCI address (or a fault in place of them) count as GPUs.
+a GPU's name, UUID or PCI address (or a fault in place of them) count as GPUs. A header may also be
+divided by semicolons, tabs or bars: spreadsheets and forms do that.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,36}$")
 _SIZE = re.compile(r"^\d{1,9} Mi?B$")
 _MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
 _RELEASE = re.compile(rf"^{VERSION}$")
+_COUNTED = re.compile(r"^\s*(\d{1,2})\s+((?:NVIDIA|Tesla|GeForce|Quadro|TITAN)\b[^,|]{1,60}?)\s*$")
+"""A line of ``sort | uniq -c`` over names."""
+MAX_COUNTED = 64
 
 
 def _column(cell: str) -> str:
@@ -58,37 +62,84 @@ def _is_header(cells: list[str]) -> bool:
     return known >= 1 and enough and not any(fault(cell) for cell in cells)
 
 
-def _split(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+def _split(line: str, mark: str = ",") -> list[str]:
+    if mark == "|":
+        line = line.strip().strip("|")
+    try:
+        row = next(csv.reader([line], delimiter=mark, skipinitialspace=True), [])
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in row]
+
+
+def _header_of(line: str) -> tuple[list[str], str] | None:
+    """Return the columns that a header line names, and what divides them."""
+    for mark in (",", ";", "\t", "|"):
+        if mark != "," and line.count(mark) < 1:
+            continue
+        cells = _split(line, mark)
+        if _is_header(cells) and (mark == "," or len(cells) > 1):
+            return [_column(cell) for cell in cells], mark
+    return None
 
 
 def read_query(lines: list[str], reading: Reading) -> None:
     """Take the rows of every query table in the lines; other lines are passed over."""
     header: list[str] | None = None
+    mark = ","
+    rows: list[dict[str, str]] = []
     position = 0
     for line in lines:
-        try:
-            cells = _split(line) if line.strip() else []
-        except csv.Error:
-            cells = []
-        if not cells:
+        if not line.strip() or (mark == "|" and header and not line.strip(" |:-")):
             continue
-        if "|" in line and line.count("|") > 1:
+        cells = _split(line, mark if header else ",")
+        if found := _header_of(line):
+            _take_rows(rows, reading)
+            header, mark = found
+            rows, position = [], 0
+        elif not cells or (mark != "|" and line.count("|") > 1):
             header = None
-        elif _is_header(cells):
-            header, position = [_column(cell) for cell in cells], 0
         elif header is not None and len(cells) == len(header):
-            _read_row(dict(zip(header, cells, strict=True)), position, reading)
-            position += 1
-        elif _process_header(cells):
-            header = [_column(cell) for cell in cells]
-        elif header is None and (gpu := _bare_row(cells, position)):
-            reading.gpus.append(gpu)
+            rows.append(dict(zip(header, cells, strict=True)))
+        elif _process_header(cells := _split(line)):
+            _take_rows(rows, reading)
+            header, mark, rows = [_column(cell) for cell in cells], ",", []
+        elif header is None and (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
+            for _ in range(min(int(counted[1]), MAX_COUNTED)):
+                gpu = GpuReading(rank=Rank.CSV, position=position, name=counted[2])
+                reading.gpus.append(gpu)
+                position += 1
+        elif header is None and (bare := _bare_row(cells, position)):
+            reading.gpus.append(bare)
             if reading.driver is None:
                 reading.driver = next((cell for cell in cells if _is_driver(cell)), None)
             position += 1
         else:
             header = None
+    _take_rows(rows, reading)
+
+
+def _take_rows(rows: list[dict[str, str]], reading: Reading) -> None:
+    for position, row in enumerate(rows[: _first_round(rows)]):
+        _read_row(row, position, reading)
+
+
+def _first_round(rows: list[dict[str, str]]) -> int:
+    """Return how many rows the first sample of a loop has (``-l 1`` prints all GPUs each time).
+
+    With an index the merging tells; without, the list of UUIDs or addresses repeats itself. One
+    and the same value in every row may also be the work of somebody who hid it, unless the rows
+    bear times.
+    """
+    if len(rows) < 2 or "index" in rows[0]:
+        return len(rows)
+    keys = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
+    names = [next((row[key] for key in keys if key in row), "") for row in rows]
+    if not names[0] or names[0] not in names[1:]:
+        return len(rows)
+    period = names.index(names[0], 1)
+    repeats = all(name == names[i % period] for i, name in enumerate(names))
+    return period if repeats and (period > 1 or "timestamp" in rows[0]) else len(rows)
 
 
 def _is_driver(cell: str) -> bool:
@@ -156,9 +207,8 @@ def _named_row(row: dict[str, str], position: int) -> GpuReading | None:
     if gpu.faults:
         return gpu
     sure = gpu.index is not None or gpu.uuid or gpu.bus_id or gpu.memory_mib
-    if not sure and not (gpu.name and (gpu.compute_capability or looks_like_gpu(gpu.name))):
-        return None
-    return gpu
+    sure = sure or gpu.compute_capability
+    return gpu if sure or (gpu.name and looks_like_gpu(gpu.name)) else None
 
 
 def _faults(row: dict[str, str]) -> list[str]:

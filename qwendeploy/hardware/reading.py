@@ -86,6 +86,14 @@ class MissingReading:
 
 
 @dataclass(slots=True)
+class LostReading:
+    """A card that the kernel log says has fallen off the bus; ``after`` the text's last table."""
+
+    bus_id: str
+    after: bool
+
+
+@dataclass(slots=True)
 class ProcessReading:
     """A program that holds GPU memory."""
 
@@ -128,10 +136,13 @@ class Reading:
     gpus: list[GpuReading] = field(default_factory=list)
     mig: list[MigReading] = field(default_factory=list)
     missing: list[MissingReading] = field(default_factory=list)
+    lost: list[LostReading] = field(default_factory=list)
     processes: list[ProcessReading] = field(default_factory=list)
     topologies: list[TopologyReading] = field(default_factory=list)
     topology_failed: bool = False
     p2p: dict[tuple[int, int], str] = field(default_factory=dict)
+    peer_gpus: set[int] = field(default_factory=set)
+    """GPUs that a matrix of ``topo -p2p`` lists."""
     nvlink_up: dict[int, int | None] = field(default_factory=dict)
     """Active links by GPU; 0 where the tool denies NVLink, ``None`` where it cannot tell."""
     driver: str | None = None
@@ -155,5 +166,6 @@ class Reading:
             or self.topologies
             or self.nvlink_up
             or self.topology_failed
-            or self.p2p
+            or self.peer_gpus
+            or self.lost
         )

@@ -14,8 +14,10 @@ from qwendeploy.errors import UserError
 from qwendeploy.hardware.clean import MAX_BYTES, clean, decode, lines_of
 from qwendeploy.hardware.environment import read_environment
 from qwendeploy.hardware.failures import read_failures
+from qwendeploy.hardware.kernel_log import read_kernel_log
 from qwendeploy.hardware.listing import read_listing
 from qwendeploy.hardware.log import read_plain, read_xml
+from qwendeploy.hardware.monitors import read_monitors
 from qwendeploy.hardware.query import read_query
 from qwendeploy.hardware.reading import Reading
 from qwendeploy.hardware.table import read_table, read_versions
@@ -44,7 +46,9 @@ def read_text(text: str, origin: str) -> Reading:
     if not read_plain(lines, reading):
         read_listing(lines, reading)
         read_query(lines, reading)
+        read_monitors(lines, reading)
     read_failures(rest, reading)
+    read_kernel_log(rest, reading)
     read_environment(text, lines, reading)
     return reading
 

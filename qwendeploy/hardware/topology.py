@@ -14,6 +14,9 @@ _GPU = re.compile(r"^GPU(\d{1,3})$")
 _CELL = re.compile(r"^(?:X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB|C2C|N/A|ERR!?)$")
 _P2P_CELL = re.compile(r"^(?:X|OK|CNS|GNS|TNS|NS|DR|NA|U)$")
 _AFFINITY = re.compile(r"^\d{1,5}(?:[-,]\d{1,5})*$")
+_COMMAND = re.compile(r"^.{0,200}?\btopo(?:\s+-\S{1,4}){1,4}(?:\s+[rwnap]{1,2})?\s{2,}(?=GPU\d)")
+"""A header that stands behind the command in one line."""
+_P2P_KIND = re.compile(r"\btopo\b.{0,20}-?p2p\s+([rwnap]{1,2})\b")
 _OLD_NAMES = {"SOC": "SYS", "PSB": "PIX"}
 """Cells of drivers before 390 (SOC) and of multi-GPU boards (PSB), in today's words."""
 
@@ -23,7 +26,10 @@ MAX_GPUS = 64
 def read_topologies(lines: list[str], reading: Reading) -> None:
     """Take every matrix in the lines."""
     start = 0
+    kind = "r"
     while start < len(lines):
+        if asked := _P2P_KIND.search(lines[start]):
+            kind = asked[1]
         columns = _header(lines[start])
         if columns is None:
             if re.search(
@@ -43,13 +49,13 @@ def read_topologies(lines: list[str], reading: Reading) -> None:
             elif tokens and tokens[0] not in columns:
                 break
             end += 1
-        _take(columns, rows, lines[end : end + 40], reading)
+        _take(columns, rows, lines[end : end + 40], reading, kind)
         start = end
 
 
 def _header(line: str) -> list[str] | None:
     """Return the column labels of a matrix header, or ``None``."""
-    tokens = line.split()
+    tokens = (_COMMAND.sub("", line) if "topo" in line else line).split()
     if not tokens or not _GPU.match(tokens[0]):
         return None
     columns: list[str] = []
@@ -63,8 +69,13 @@ def _header(line: str) -> list[str] | None:
 
 
 def _take(
-    columns: list[str], rows: dict[int, list[str]], after: list[str], reading: Reading
+    columns: list[str],
+    rows: dict[int, list[str]],
+    after: list[str],
+    reading: Reading,
+    kind: str,
 ) -> None:
+    """Add one matrix; ``kind`` is what ``-p2p`` was asked for: reads, writes, or else."""
     gpus = [int(match[1]) for label in columns if (match := _GPU.match(label))]
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
@@ -86,10 +97,12 @@ def _take(
                 cells.setdefault(pair, _OLD_NAMES.get(value, value))
         if (node := _numa(values[len(columns) :])) is not None:
             numa[row] = node
+    listed = tuple(sorted(gpu for gpu in gpus if gpu in rows))
     if peers and not cells:
-        reading.p2p.update(peers)
+        reading.peer_gpus.update(listed)
+        if kind[0] in "rw":
+            reading.p2p.update(peers)
     elif complete:
-        listed = tuple(sorted(gpu for gpu in gpus if gpu in rows))
         reading.topologies.append(TopologyReading(listed, cells, numa, _shows_nvlink(after)))
 
 

@@ -1,0 +1,83 @@
+"""What monitors and engines print of GPUs: gpustat, nvtop, a filtered ``nvidia-smi -q``.
+
+They are asked only where the text holds no output of nvidia-smi itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from qwendeploy.hardware.naming import looks_like_gpu
+from qwendeploy.hardware.reading import GpuReading, Rank, Reading
+from qwendeploy.hardware.values import VERSION, capability, mib
+
+_GPUSTAT = re.compile(
+    r"^\W{0,4}\[(\d{1,3})\]\s+(\S.{1,60}?)\s*\|(.{0,200}?)(\d{1,7}|\?{1,7})\s*/\s*(\d{2,7})\s*MB\b"
+)
+_GPUSTAT_HEAD = re.compile(rf"\s\w{{3}} \w{{3}} [ \d]\d \d\d:\d\d:\d\d \d{{4}}\s+({VERSION})\s*$")
+_NVTOP = re.compile(r"Device (\d{1,3}) \[([^\]\n]{2,60})\]\s+(?:PCIe|Integrated|N/A)")
+_NVTOP_MEMORY = re.compile(r"MEM\[[^\]\n]{0,120}?[\d.]{1,8}[KMG]i/(\d{1,4}\.\d{1,3}Gi)\]")
+_ENGINE = re.compile(
+    r"Device (\d{1,3}): (\S.{1,60}?), compute capability (\d{1,2}\.\d)\b", re.IGNORECASE
+)
+_PRODUCT = re.compile(r"^\W{0,8}(?:\d{1,6}[:-]\W{0,8})?Product Name\s{0,60}: (\S.{1,60}?)\s*$")
+
+
+def read_monitors(lines: list[str], reading: Reading) -> None:
+    """Take the GPUs of the first form that is found, if the reading has none yet."""
+    if reading.gpus:
+        return
+    for form in (_gpustat, _nvtop, _engine, _products):
+        form(lines, reading)
+        if reading.gpus:
+            return
+
+
+def _add(reading: Reading, index: int, name: str, memory: int | None = None) -> GpuReading:
+    gpu = GpuReading(Rank.LISTING, len(reading.gpus), index=index, memory_mib=memory)
+    gpu.name = " ".join(name.split())
+    reading.gpus.append(gpu)
+    return gpu
+
+
+def _gpustat(lines: list[str], reading: Reading) -> None:
+    """Take ``[0] NVIDIA A100 | 33'C, 0 % | 4 / 81920 MB |``; its MB are MiB."""
+    for line in lines:
+        if (match := _GPUSTAT.match(line)) and looks_like_gpu(match[2]):
+            gpu = _add(reading, int(match[1]), match[2], int(match[5]))
+            gpu.memory_used_mib = int(match[4]) if match[4].isdigit() else None
+        elif reading.driver is None and (head := _GPUSTAT_HEAD.search(line)):
+            reading.driver = head[1]
+
+
+def _nvtop(lines: list[str], reading: Reading) -> None:
+    sizes: list[int | None] = []
+    for line in lines:
+        for index, name in _NVTOP.findall(line):
+            _add(reading, int(index), name)
+        if reading.gpus:
+            sizes += [mib(f"{size}B") for size in _NVTOP_MEMORY.findall(line)]
+    if len(sizes) == len(reading.gpus):
+        for gpu, size in zip(reading.gpus, sizes, strict=True):
+            gpu.memory_mib = size
+
+
+def _engine(lines: list[str], reading: Reading) -> None:
+    """Take ``Device 0: NVIDIA L4, compute capability 8.9`` as llama.cpp prints it.
+
+    The numbers are CUDA's, which may differ from nvidia-smi's: fastest first unless
+    CUDA_DEVICE_ORDER says otherwise.
+    """
+    for line in lines:
+        for index, name, shown in _ENGINE.findall(line):
+            if looks_like_gpu(name):
+                _add(reading, int(index), name).compute_capability = capability(shown)
+    if len({gpu.name for gpu in reading.gpus}) > 1:
+        reading.notes.append("GPU numbers are CUDA's, which may differ from those of nvidia-smi")
+
+
+def _products(lines: list[str], reading: Reading) -> None:
+    """Take ``nvidia-smi -q | grep 'Product Name'``."""
+    for line in lines:
+        if (match := _PRODUCT.match(line)) and looks_like_gpu(match[1]):
+            _add(reading, len(reading.gpus), match[1])
