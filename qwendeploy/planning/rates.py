@@ -210,6 +210,21 @@ class Rates:
         best = max(pool, key=lambda series: (len(series.cells), sum(c.n for c in series.cells)))
         return best, bool(same)
 
+    def image_of_both(self, one: Option, other: Option) -> str | None:
+        """Return an image whose series measured both options, the first one's own if it did.
+
+        Options of one session may be compared directly; across sessions drift would be compared.
+        """
+        found = self.scene.knowledge.series_on(self.scene.box.name)
+        images = [
+            {series.key.image for series in found if self._matches(series, option)}
+            for option in (one, other)
+        ]
+        shared = images[0] & images[1] - {None}
+        if one.image in shared:
+            return one.image
+        return max(shared, key=str, default=None)
+
     @staticmethod
     def _matches(series: Series, option: Option) -> bool:
         key = series.key

@@ -21,7 +21,7 @@ from qwendeploy.documents import (
     TraceEntry,
     Workload,
 )
-from qwendeploy.errors import NoPlan
+from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.identity import plan_id
@@ -36,7 +36,9 @@ from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import SERVED_NAME, Chosen
+from qwendeploy.planning.stated_weights import with_stated_weights
 from qwendeploy.planning.survey import TYPICAL_SHARE, Survey, survey
+from qwendeploy.planning.turning_points import turning_points
 
 RUNNER_UPS = 4
 
@@ -81,7 +83,7 @@ def make_scene(
         box=box,
         workload=workload,
         request=request,
-        knowledge=knowledge or knowledge_for(box),
+        knowledge=with_stated_weights(knowledge or knowledge_for(box), request.pins),
         rules=rules or load_rules(),
         typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
     )
@@ -98,6 +100,12 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
     engines = [] if pins.engine == "llama.cpp" else ["vllm"]
     if may_use_gguf(pins):
         engines.append("llama.cpp")
+    if not engines:
+        raise UserError(
+            f"llama.cpp is planned without drafts, --spec {pins.spec_method} asks for them",
+            where="--spec",
+            hint="leave it out, or take --engine vllm",
+        )
     asked = scene.workload.quality
     classes = [asked] if scene.workload.quality_explicit else list(Quality)[asked.rank :]
     refused: tuple[TraceEntry, ...] = ()
@@ -148,6 +156,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         Load(workload.concurrency, workload.max_context, load.contexts),
     ]
     story = narrative.tell(result, best, predictions, lowered)
+    turning = turning_points(result, best, rates)
     return Plan(
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         tool=Tool(version=__version__),
@@ -170,11 +179,11 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         boot_warm_s=narrative.boot(option, scene, "warm"),
         gated_repositories=narrative.gated(option, scene),
         headlines=story.headlines,
-        reasons=story.reasons,
+        reasons=(*story.reasons, *turning.reasons),
         capacity=story.capacity,
         assumptions=story.assumptions,
         alternatives=alternatives(result, best, rates),
-        trace=(*_ranked_trace(result), *result.trace),
+        trace=(*_ranked_trace(result), *turning.trace, *result.trace),
         warnings=story.warnings,
     )
 
