@@ -58,12 +58,13 @@ def choose_gpus(
     Without ``needed`` every GPU of the best kind that can serve is taken.
 
     Raises:
-        UserError: an index that is not there, is named twice or cannot serve; or fewer GPUs
-            than needed.
+        UserError: an index that is not there, is named twice or cannot serve; fewer GPUs than
+            needed; or several of which one is in MIG mode.
     """
     able = [gpu for gpu in machine.gpus if gpu.index in machine.usable_gpu_indices]
     if devices:
         chosen = _named(machine, needed, devices)
+        _refuse_joined_slices(chosen, "--devices")
         why = dict.fromkeys((gpu.index for gpu in chosen), "named with --devices")
         return _choice(machine, chosen, why, catalogue)
     if needed is not None and needed > len(able):
@@ -79,6 +80,7 @@ def choose_gpus(
         chosen = [gpu for gpu in ranked if _kind(gpu) == kind and not gpu.mig] or ranked[:1]
     else:
         chosen = _best_set(machine, ranked, needed)
+        _refuse_joined_slices(chosen, "--gpus")
     chosen.sort(key=lambda gpu: gpu.index or 0)
     return _choice(machine, chosen, {}, catalogue)
 
@@ -121,6 +123,23 @@ def _named(machine: Machine, needed: int | None, devices: Sequence[int]) -> list
             f"{len(devices)} GPUs are named but --gpus says {needed}", where="--devices"
         )
     return chosen
+
+
+def _refuse_joined_slices(chosen: Sequence[Gpu], where: str) -> None:
+    """Raise if one of several GPUs offers only slices: a process sees one slice and no peer.
+
+    Raises:
+        UserError: with the GPU (NVIDIA MIG user guide: no peer access between instances, and
+            CUDA enumerates one of them).
+    """
+    sliced = next((gpu for gpu in chosen if gpu.mig), None)
+    if sliced is not None and len(chosen) > 1:
+        raise UserError(
+            f"GPU {sliced.index} is in MIG mode: one of its slices serves alone, never with other"
+            " GPUs",
+            where=where,
+            hint=f"leave it out, plan for one GPU, or sudo nvidia-smi -i {sliced.index} -mig 0",
+        )
 
 
 def _preferred(machine: Machine, able: list[Gpu]) -> list[Gpu]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from qwendeploy.documents import Gpu, Machine
+from qwendeploy.documents import Gpu, Machine, MigDevice
 from qwendeploy.hardware.catalogue import CatalogueGpu
 from qwendeploy.units import MIB
 
@@ -25,12 +25,9 @@ def serving_memory_mib(
     it, else the gigabytes on the box as 10^9 bytes, the smaller reading.
     """
     if gpu.mig:
-        sizes = [
-            size
-            for device in machine.mig_devices
-            if device.gpu == gpu.index and (size := _slice_mib(device.memory_mib, device.profile))
-        ]
-        return (max(sizes), "slice") if sizes else None
+        device = serving_slice(machine, gpu)
+        size = _slice_mib(device) if device is not None else None
+        return (size, "slice") if size else None
     if gpu.memory_mib:
         return gpu.memory_mib, "read"
     if machine.unified_memory and machine.host_memory_mib:
@@ -42,8 +39,18 @@ def serving_memory_mib(
     return None
 
 
-def _slice_mib(shown: int | None, profile: str | None) -> int | None:
-    if shown:
-        return shown
-    match = _PROFILE.search(profile or "")
+def serving_slice(machine: Machine, gpu: Gpu) -> MigDevice | None:
+    """Return the slice of a GPU in MIG mode that serves: the largest, the first of equals."""
+    sized = [
+        (size, device)
+        for device in machine.mig_devices
+        if gpu.mig and device.gpu == gpu.index and (size := _slice_mib(device))
+    ]
+    return max(sized, key=lambda item: item[0])[1] if sized else None
+
+
+def _slice_mib(device: MigDevice) -> int | None:
+    if device.memory_mib:
+        return device.memory_mib
+    match = _PROFILE.search(device.profile or "")
     return int(int(match[1]) * 1e9 / MIB) if match else None

@@ -102,6 +102,13 @@ def describe(machine: Machine) -> Box:
         for gpu in gpus
     ]
     memories = [_memory_mib(gpu, model, machine) for gpu, model in zip(gpus, models, strict=True)]
+    bare = next((g for g, m in zip(gpus, memories, strict=True) if g.mig and m is None), None)
+    if bare is not None:
+        raise NoPlan(
+            f"GPU {bare.index} is in MIG mode and shows no slice",
+            where="machine",
+            hint=f"add nvidia-smi -L, create a slice, or sudo nvidia-smi -i {bare.index} -mig 0",
+        )
     if any(memory is None for memory in memories):
         raise NoPlan(
             "the memory of the GPUs is not shown",

@@ -6,14 +6,24 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from qwendeploy.documents import Objective, Option, PlanWarning, Predictions, Quality, TraceEntry
+from qwendeploy.documents import (
+    Gpu,
+    Objective,
+    Option,
+    PlanWarning,
+    Predictions,
+    Quality,
+    TraceEntry,
+)
 from qwendeploy.figures import Figure, Kind
+from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.capacity import capacity_lines
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.stated_weights import STATED, is_folder
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.boot import BootRow, boot_rows
 from qwendeploy.units import format_tokens
@@ -62,12 +72,26 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
         )
     if option.fork:
         lines.append(_fork_line(result, best))
+    lines += [line for gpu in machine.gpus if (line := _slice_line(scene, gpu))]
     if scene.box.unlike:
         lines.append(
             "Unlike cards: everything runs at the pace and memory of the weakest, "
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
     return lines
+
+
+def _slice_line(scene: Scene, gpu: Gpu) -> str | None:
+    """Return which slice of a GPU in MIG mode the plan is for."""
+    device = serving_slice(scene.box.machine, gpu) if gpu.index in scene.box.indices else None
+    if device is None:
+        return None
+    place = f" {device.profile}" if device.profile else ""
+    place += f" ({device.uuid})" if device.uuid else ""
+    return (
+        f"GPU {gpu.index} is in MIG mode: planned for its slice{place} of "
+        f"{scene.box.vram_mib / 1024:.0f} GiB, not for the whole card."
+    )
 
 
 def _llama_line(result: Survey) -> str:
@@ -201,6 +225,9 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         if shared
         else "every request has a context of its own"
     )
+    row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    if row.source.startswith(STATED):
+        lines.append(f"{row.name}, which no table has, holds {row.quant} weights of this model")
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
     if workload.isl is None or workload.osl is None:
@@ -231,6 +258,8 @@ _SIZE_KIND = {
 def download(option: Option, scene: Scene) -> Figure | None:
     """Return what is downloaded beside the image, GiB: weights and drafter."""
     row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    if is_folder(row.name):
+        return None
     size = scene.knowledge.files_gib(row)
     source = row.source
     drafter = scene.knowledge.drafter(option)

@@ -17,6 +17,7 @@ from typing import Literal
 
 from qwendeploy.documents import Plan, Setting
 from qwendeploy.errors import DataError
+from qwendeploy.hardware.memory import serving_slice
 
 CONTAINER_PORT = 8000
 """Port inside the container; the plan's port is the published one."""
@@ -347,11 +348,17 @@ def _gpu_indices(plan: Plan) -> tuple[int, ...]:
 
 
 def _gpu_names(plan: Plan, indices: tuple[int, ...]) -> tuple[str, ...]:
-    """Return UUIDs when the machine has several GPUs and all chosen ones show a whole UUID."""
+    """Return UUIDs when the machine has several GPUs and all chosen ones show a whole UUID.
+
+    A GPU in MIG mode is named by the slice that serves, since its own name would give any.
+    """
     uuids = {gpu.index: gpu.uuid for gpu in plan.machine.gpus if gpu.uuid}
+    slices = {gpu.index: serving_slice(plan.machine, gpu) for gpu in plan.machine.gpus}
+    uuids |= {index: device.uuid for index, device in slices.items() if device and device.uuid}
     chosen = [uuids.get(index) for index in indices]
     names = [uuid for uuid in chosen if uuid is not None and _UUID.match(uuid)]
-    if len(plan.machine.gpus) > 1 and len(names) == len(indices):
+    several = len(plan.machine.gpus) > 1 or any(slices.values())
+    if several and len(names) == len(indices):
         return tuple(names)
     return tuple(str(index) for index in indices)
 

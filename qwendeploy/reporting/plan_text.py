@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from qwendeploy.documents import Cell, Plan, Predictions, TraceEntry
 from qwendeploy.figures import Figure
+from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.units import format_count, format_tokens
@@ -65,7 +66,12 @@ def machine_line(plan: Plan) -> str:
     used = plan.option.gpus_used
     names = {gpu.index: gpu.model or gpu.name for gpu in plan.machine.gpus}
     name = next((names[index] for index in plan.gpu_indices if index in names), None)
-    text = f"{used} x {name or 'GPU'}"
+    slices = [
+        device.profile or "slice"
+        for gpu in plan.machine.gpus
+        if gpu.index in plan.gpu_indices and (device := serving_slice(plan.machine, gpu))
+    ]
+    text = f"{used} x {name or 'GPU'}" + (f" MIG {slices[0]}" if slices else "")
     idle = len(plan.machine.usable_gpu_indices) - used
     return f"{text} ({idle} idle)" if idle > 0 else text
 
@@ -193,7 +199,7 @@ def no_plan_text(trace: Sequence[TraceEntry]) -> str:
         first = nearest_miss(entries) or entries[0]
         text = f"{first.reason}"
         if first.missed_by:
-            text += f"; short by {first.missed_by}"
+            text += f"; {shortfall(first.missed_by)}"
         if first.would_return:
             text += f"; would return with {first.would_return}"
         lines += _wrapped(f"{len(entries):>5}  ", f"[{rule}] {first.option}: {text}")
