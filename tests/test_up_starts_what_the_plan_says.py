@@ -81,9 +81,7 @@ def test_container_is_what_was_asked(box: Box) -> None:
     assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
     bindings = host["PortBindings"]["8000/tcp"]
     assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
-    assert sorted(attributes["HostConfig"]["Tmpfs"]) == sorted(
-        ["/tmp", "/home/engine"]
-    )
+    assert sorted(attributes["HostConfig"]["Tmpfs"]) == sorted(["/tmp", "/home/engine"])
     assert {mount["Destination"] for mount in attributes["Mounts"]} >= {
         "/home/engine/.cache/vllm",
         "/home/engine/.cache/flashinfer",
