@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from qwendeploy.documents import Option, Workload
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.fields import FactValue
@@ -10,7 +12,22 @@ Facts = dict[str, FactValue]
 
 _ARCH = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le"}
 
-MODEL_MARKS = ("qwen3.6-27b", "qwen36-27b", "qwen3_6-27b")
+MODEL = "qwen3.6-27b"
+"""The model that everything here is about."""
+_MARKS = {
+    MODEL: r"qw(?:en|opus)[-_]?3[._]?6[-_]27b",
+    "qwen3.8-27b": r"qwen[-_]?3[._]?8[-_]27b",
+    "qwen3.5-27b": r"qwen[-_]?3[._]?5[-_]27b",
+}
+"""Names of the models of this shape, as repositories spell them."""
+
+
+def model_of(checkpoint: str) -> str | None:
+    """Return the model that a repository's name names, ``None`` if it names none of this shape."""
+    for model, mark in _MARKS.items():
+        if re.search(mark, checkpoint, re.IGNORECASE):
+            return model
+    return None
 
 
 def machine_facts(box: Box) -> Facts:
@@ -72,8 +89,8 @@ def option_facts(option: Option) -> Facts:
         facts["option.image"] = option.image
     if option.engine_version:
         facts["option.engine_version"] = option.engine_version
-    if any(mark in option.checkpoint.lower() for mark in MODEL_MARKS):
-        facts["option.model"] = "qwen3.6-27b"
+    # a folder does not say what is in it: a plan is one of this model
+    facts["option.model"] = model_of(option.checkpoint) or MODEL
     return facts
 
 

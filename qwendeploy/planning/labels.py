@@ -17,6 +17,11 @@ def layout_label(option: Option) -> str:
     return f"tp{option.tp}" if option.replicas == 1 else f"{option.replicas} x tp{option.tp}"
 
 
+def shortfall(missed_by: str) -> str:
+    """Return by how much an option missed: ``short by 3 GiB``, or ``3 cards instead of 2``."""
+    return missed_by if " instead of " in missed_by else f"short by {missed_by}"
+
+
 def option_label(option: Option) -> str:
     """Return one line that tells an option from its neighbours."""
     parts = [

@@ -12,6 +12,7 @@ from itertools import product
 
 from qwendeploy.documents import KvDtype, Option, SpecMethod, Workload
 from qwendeploy.planning.box import Box
+from qwendeploy.planning.facts import MODEL, model_of
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.request import Pins
 from qwendeploy.tables.checkpoints import CheckpointRow
@@ -84,7 +85,7 @@ def _checkpoints(image: ImageRow, pins: Pins, knowledge: Knowledge) -> list[Chec
         return [row for row in found if row.name == pins.checkpoint]
     if pins.quant:
         found = [row for row in found if row.quant == pins.quant]
-    return found
+    return [row for row in found if model_of(row.name) == MODEL]
 
 
 def _drafts(
@@ -108,14 +109,16 @@ def layouts(gpus: int, concurrency: int, pins: Pins) -> list[tuple[int, int]]:
     """Return every (tp, replicas) that uses the GPUs, fewest idle first.
 
     A tensor-parallel size that leaves GPUs over is kept: three cards serve as one pair. There are
-    never more replicas than requests.
+    never more replicas than requests unless they are stated; a number that the GPUs cannot hold is
+    kept for a rule to refuse.
     """
     if pins.tp is not None:
         replicas = pins.replicas or max(1, min(gpus // pins.tp, concurrency))
         return [(pins.tp, replicas)]
     found = [(tp, min(gpus // tp, concurrency)) for tp in TENSOR_PARALLEL_SIZES if tp <= gpus]
     if pins.replicas is not None:
-        found = [(tp, pins.replicas) for tp, most in found if pins.replicas <= most]
+        fitting = [tp for tp, _ in found if tp * pins.replicas <= gpus]
+        found = [(tp, pins.replicas) for tp in fitting or (1,)]
     return sorted(found, key=lambda layout: (gpus - layout[0] * layout[1], layout[1]))
 
 

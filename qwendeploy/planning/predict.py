@@ -21,7 +21,7 @@ from qwendeploy.documents import (
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.figures import Figure
 from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.labels import option_label
+from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.predictions import Load, cell
 from qwendeploy.planning.rates import Rates
@@ -151,7 +151,7 @@ def only_candidate(scene: Scene) -> Candidate:
     option, first = refusals[0]
     raise NoPlan(
         f"this option cannot run: {first.reason}"
-        + (f" (short by {first.missed_by})" if first.missed_by else ""),
+        + (f" ({shortfall(first.missed_by)})" if first.missed_by else ""),
         where=f"{option_label(option)} [{first.rule}]",
         hint=f"would return with {first.would_return}" if first.would_return else None,
         trace=tuple(rejected(item, refusal) for item, refusal in refusals),

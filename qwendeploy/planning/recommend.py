@@ -26,7 +26,7 @@ from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.identity import plan_id
 from qwendeploy.planning.knowledge import Knowledge, knowledge_for
-from qwendeploy.planning.labels import option_label
+from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.predictions import Load, cell, predict
@@ -285,7 +285,7 @@ def _no_plan(result: Survey) -> NoPlan:
         entry = next(item for item in result.trace if item.rule == rule)
     return NoPlan(
         f"no option is feasible; the nearest: {entry.reason}"
-        + (f" (short by {entry.missed_by})" if entry.missed_by else ""),
+        + (f" ({shortfall(entry.missed_by)})" if entry.missed_by else ""),
         where=f"{entry.option} [{entry.rule}]",
         hint=f"would return with {entry.would_return}" if entry.would_return else None,
         trace=result.trace,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from qwendeploy.documents import Cell, Plan, Predictions, TraceEntry
 from qwendeploy.figures import Figure
 from qwendeploy.hardware.memory import serving_slice
-from qwendeploy.planning.labels import draft_label, layout_label
+from qwendeploy.planning.labels import draft_label, layout_label, shortfall
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.units import format_count, format_tokens
 

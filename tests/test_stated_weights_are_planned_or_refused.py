@@ -1,0 +1,84 @@
+"""Checkpoints, formats and layouts that the user states are planned as stated, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from qwendeploy.planning.facts import model_of
+
+BOX = ("--gpu", "RTX PRO 6000", "--gpus", "2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        pytest.param(["--quant", "int3"], ["--quant", "gptq-int4"], id="format-unknown"),
+        pytest.param(["--quant", "xyz"], ["--quant", "known: bf16, fp8"], id="format-far-off"),
+        pytest.param(
+            ["--quant", "fp8", "--checkpoint", "Qwen/Qwen3.6-27B"],
+            ["holds bf16"],
+            id="other-format",
+        ),
+        pytest.param(["--checkpoint", "Qwen/Qwen3-32B"], ["qwen3.6-27b"], id="other-model"),
+        pytest.param(["--checkpoint", "me/Qwen3.6-27B-x"], ["--quant fp8"], id="format-unstated"),
+        pytest.param(["--checkpoint", "/models/q"], ["--quant fp8"], id="folder-format-unstated"),
+        pytest.param(["--checkpoint", "a b;rm -rf /"], ["owner/name"], id="neither"),
+        pytest.param(["--checkpoint", "./q", "--quant", "fp8"], ["/path"], id="relative-folder"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["recommend", "predict"])
+def test_nothing_is_guessed(run: Any, verb: str, settings: list[str], says: list[str]) -> None:
+    ran = run(verb, *BOX, *settings)
+
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1
+    assert all(text in ran.err for text in says)
+
+
+@pytest.mark.parametrize("name", ["/models/qwen", "me/Qwen3.6-27B-mine"])
+def test_weights_elsewhere_are_planned_like_known_ones(run: Any, name: str) -> None:
+    known = YAML(typ="safe").load(run("recommend", *BOX, "--quant", "fp8", "--json").out)
+    ran = run("recommend", *BOX, "--quant", "fp8", "--checkpoint", name, "--json")
+    plan = YAML(typ="safe").load(ran.out)
+
+    assert ran.code == 0
+    assert plan["option"]["checkpoint"] == name
+    assert any(name in line for line in plan["assumptions"])
+    rate = plan["predictions"]["aggregate_decode_tps"]
+    assert rate["value"] == pytest.approx(known["predictions"]["aggregate_decode_tps"]["value"])
+    assert (plan["download_gib"] is None) == name.startswith("/")
+
+
+def test_more_replicas_than_cards_are_refused_with_both_numbers(run: Any) -> None:
+    ran = run("recommend", *BOX, "--replicas", "3")
+
+    assert ran.code == 1
+    assert "3 cards instead of 2" in ran.err and "short by 3 cards instead" not in ran.err
+
+
+def test_stated_replicas_may_outnumber_the_requests(run: Any) -> None:
+    plan = YAML(typ="safe").load(run("recommend", *BOX, "--replicas", "2", "--json").out)
+
+    assert (plan["option"]["tp"], plan["option"]["replicas"]) == (1, 2)
+
+
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.11.0", "vllm/vllm-openai:v0.26.0"])
+def test_no_sibling_model_is_ever_chosen(run: Any, image: str) -> None:
+    ran = run("recommend", *BOX, "--quality", "any", "--image", image, "--json")
+    document = YAML(typ="safe").load(ran.out)
+
+    assert "3.8" not in str([entry["option"] for entry in document["trace"]])
+    if ran.code == 0:
+        assert model_of(document["option"]["checkpoint"]) == "qwen3.6-27b"
+    else:
+        assert "0.17" in ran.err
+
+
+def test_llama_cpp_with_a_draft_is_one_line(run: Any) -> None:
+    ran = run("recommend", *BOX, "--engine", "llama.cpp", "--spec", "mtp")
+
+    assert ran.code == 2
+    assert "--spec" in ran.err
