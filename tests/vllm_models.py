@@ -18,6 +18,38 @@ TEMPLATE = (
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
     "{% else %}<think>\n{% endif %}{% endif %}"
 )
+STAND_IN = '''
+"""Stands where the real torchvision would not import beside a CPU torch; nothing here is called."""
+import importlib.abc, importlib.machinery, sys, types
+
+
+class Anything(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
+class Nothing(metaclass=Anything):
+    pass
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("torchvision."):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        module = types.ModuleType(spec.name)
+        module.__getattr__ = lambda name: getattr(Nothing, name)
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.append(Finder())
+'''
 TEXTS = ["the quick brown fox jumps over the lazy dog " * 20, "what a tiny tokenizer reads " * 20]
 
 
@@ -75,6 +107,17 @@ def make_model(kind: str, folder: Path) -> None:
         )
         model = transformers.Qwen3_5ForCausalLM(config)
     model.to(torch.bfloat16).save_pretrained(folder)
+
+
+def write_stand_in(folder: Path) -> Path:
+    """Write a torchvision that can be imported and no more; returns what goes on PYTHONPATH."""
+    package = folder / "torchvision"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text(STAND_IN)
+    facts = folder / "torchvision-0.26.0.dist-info"
+    facts.mkdir(exist_ok=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.26.0\n")
+    return folder
 
 
 if __name__ == "__main__":

@@ -186,18 +186,23 @@ class FillRun:
 
     def _calibrated(self) -> PromptMaker:
         """Return the prompt maker corrected by the filled contexts, the longest texts so far."""
-        characters = tokens = 0
-        for stream, record in self.streams.current.items():
-            if record.prompt_tokens is not None:
+        prompts = self.surface.prompts
+        for kind in prompts.kinds:
+            characters = tokens = 0
+            for stream, record in self.streams.current.items():
+                if record.prompt_tokens is None or prompts.kind_of(self._seed(stream)) != kind:
+                    continue
                 characters += len(self._text(stream))
-                tokens += record.prompt_tokens - int(self.surface.prompts.overhead)
-        if not characters:
-            return self.surface.prompts
-        overhead = int(self.surface.prompts.overhead)
-        return self.surface.prompts.calibrated(characters, tokens + overhead)
+                tokens += record.prompt_tokens - int(prompts.overhead)
+            if characters:
+                prompts = prompts.calibrated(kind, characters, tokens + int(prompts.overhead))
+        return prompts
+
+    def _seed(self, stream: int) -> str:
+        return f"{self.settings.seed}-{stream}"
 
     def _text(self, stream: int) -> str:
-        return self.surface.prompts.text(self.prompt, f"{self.settings.seed}-{stream}")
+        return self.surface.prompts.text(self.prompt, self._seed(stream))
 
     def _held_samples(self) -> list[Sample]:
         if self.held_from is None or self.held_to is None:

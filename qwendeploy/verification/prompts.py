@@ -9,7 +9,9 @@ once ``calibrated`` with a count by the server.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from qwendeploy.documents import Content
 
@@ -44,7 +46,7 @@ _ACTIONS = (
     "resolve", "sort", "pack", "count", "filter",
 )  # fmt: skip
 
-TASKS = {
+TASKS: dict[str, str] = {
     "prose": "Continue this chronicle with many further paragraphs in the same manner. "
     "Do not summarise and do not stop.",
     "code": "Continue this Python module with many further functions in the same manner, "
@@ -52,47 +54,66 @@ TASKS = {
 }
 
 
+TextKind = Literal["prose", "code"]
+
+
 @dataclass(frozen=True)
 class PromptMaker:
-    """Makes prompts; ``tokens_per_char`` and ``overhead`` are the server's after calibration."""
+    """Makes prompts; the ratios are the server's once it has counted a text of each kind."""
 
     content: Content = Content.MIXED
-    tokens_per_char: float = 0.22
-    """Until calibrated: about 4.5 characters a token in English text."""
+    prose: float = 0.22
+    """Tokens per character of prose; until counted, about 4.5 characters a token."""
+    code: float = 0.31
+    """Tokens per character of code; until counted, about 3.2 characters a token."""
     overhead: float = 12.0
     """Tokens of the chat template around the text."""
     counted: bool = False
-    """The ratio is from a count by the server."""
+    """The ratios are from counts by the server."""
+
+    @property
+    def kinds(self) -> tuple[TextKind, ...]:
+        """Kinds of text that this content is made of."""
+        if self.content is Content.CODE:
+            return ("code",)
+        return ("prose",) if self.content is Content.PROSE else ("prose", "code")
 
     def margin(self, tokens: int) -> int:
         """Return by how much a prompt of wanted length may be longer in the server's tokens."""
         return max(16, tokens // 50 if self.counted else tokens // 2)
 
-    def calibrated(self, characters: int, tokens: int) -> PromptMaker:
+    def calibrated(self, kind: TextKind, characters: int, tokens: int) -> PromptMaker:
         """Return the maker corrected by a count of the server."""
-        return replace(
-            self, counted=True, tokens_per_char=max(0.01, (tokens - self.overhead) / characters)
-        )
+        ratio = max(0.01, (tokens - self.overhead) / characters)
+        if kind == "prose":
+            return replace(self, counted=True, prose=ratio)
+        return replace(self, counted=True, code=ratio)
 
-    def text(self, tokens: int, seed: str) -> str:
+    def estimate(self, characters: int) -> float:
+        """Return the tokens of a text of either kind, the larger of the two estimates."""
+        return characters * max(self.prose, self.code)
+
+    def kind_of(self, seed: str) -> TextKind:
+        """Return which kind of text a seed gives: half and half in mixed content."""
+        return random.Random(f"kind-{seed}").choice(self.kinds)
+
+    def text(self, tokens: int, seed: str, kind: TextKind | None = None) -> str:
         """Return a user message of about ``tokens`` prompt tokens, template included."""
         chooser = random.Random(seed)
-        code = self.content is Content.CODE or (
-            self.content in (Content.MIXED, Content.AGENT) and chooser.random() < 0.5
-        )
-        task = TASKS["code" if code else "prose"]
+        kind = kind or self.kind_of(seed)
+        task = TASKS[kind]
         head = f"Document {chooser.getrandbits(64):016x}.\n\n"
-        wanted = int(max(0.0, tokens - self.overhead) / self.tokens_per_char)
+        ratio = self.code if kind == "code" else self.prose
+        wanted = int(max(0.0, tokens - self.overhead) / ratio)
         room = wanted - len(head) - len(task) - 2
         if room <= 0:
             return (head + task)[: max(20, wanted)]
-        body = _fill(chooser, room, _function if code else _paragraph)
+        body = _fill(chooser, room, _function if kind == "code" else _paragraph)
         return f"{head}{body}\n\n{task}"
 
 
-def _fill(chooser: random.Random, characters: int, piece: object) -> str:
+def _fill(chooser: random.Random, characters: int, piece: Callable[[random.Random], str]) -> str:
     """Return exactly ``characters`` of generated text."""
-    assert callable(piece)
     parts: list[str] = []
     length = 0
     while length < characters:

@@ -79,6 +79,8 @@ class Surface:
     prompts: PromptMaker
     tokens_per_chunk: float = 1.0
     """Seen in the trial request; used only where chunks do not say how many tokens they hold."""
+    user_tps: float | None = None
+    """Tokens per second of the trial request, one stream alone."""
 
     def body(
         self, messages: list[dict[str, Any]], tokens: int, *, until_limit: bool = True
@@ -249,11 +251,12 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
         fields[COUNTING_FIELD] = True
     options = {"include_usage": True, "continuous_usage_stats": True}
     surface = Surface(facts, fields, options, prompts)
-    text = prompts.text(sample, "survey")
+    kind = prompts.kinds[0]
+    text = prompts.text(sample, "survey", kind)
     record = await _trial(client, surface, text)
     while record.status == 400 and _too_long(record.message) and sample > SHORTEST_SAMPLE:
         sample //= 4  # a tokenizer of single bytes makes four times as many tokens
-        text = prompts.text(sample, "survey")
+        text = prompts.text(sample, "survey", kind)
         record = await _trial(client, surface, text)
     for less in ({"continuous_usage_stats"}, {"min_tokens"}, {"ignore_eos"}, {"include_usage"}):
         if record.status != 400 and record.status != 422:
@@ -275,15 +278,33 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
             "accepted_fields": tuple(name for name, on in surface.fields.items() if on),
         }
     )
+    known = replace(surface, facts=facts)
+    empty = await _count(client, known, "a")
+    if empty:
+        prompts = replace(prompts, overhead=max(0.0, empty - 1.0))
     count = record.prompt_tokens or await _tokenized(client, facts, text)
     if count:
-        prompts = prompts.calibrated(len(text), count)
+        prompts = prompts.calibrated(kind, len(text), count)
+    for other in prompts.kinds[1:]:
+        text = prompts.text(sample if prompts.counted else SHORTEST_SAMPLE, "survey", other)
+        count = await _count(client, known, text)
+        if count:
+            prompts = prompts.calibrated(other, len(text), count)
     return replace(
         surface,
         facts=facts,
         prompts=prompts,
+        user_tps=1 / record.tpot if record.tpot else None,
         tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
     )
+
+
+async def _count(client: Client, surface: Surface, text: str) -> int | None:
+    """Return the prompt tokens of a message, by the tokenizer or by a short request."""
+    count = await _tokenized(client, surface.facts, text)
+    if count is None:
+        count = (await _trial(client, surface, text, tokens=2)).prompt_tokens
+    return count
 
 
 def _too_long(message: str) -> bool:
@@ -301,8 +322,8 @@ async def _tokenized(client: Client, facts: ServerFacts, text: str) -> int | Non
     return count if isinstance(count, int) else None
 
 
-async def _trial(client: Client, surface: Surface, text: str) -> Record:
-    body = surface.body([{"role": "user", "content": text}], 48)
+async def _trial(client: Client, surface: Surface, text: str, tokens: int = 48) -> Record:
+    body = surface.body([{"role": "user", "content": text}], tokens)
     return await client.stream(body)
 
 

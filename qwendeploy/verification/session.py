@@ -196,7 +196,8 @@ class Session:
         """Return tokens per second of one stream, as far as it is known before the windows."""
         if self.plan and self.plan.predictions.per_user_decode_tps:
             return self.plan.predictions.per_user_decode_tps.value
-        return 30.0
+        alone = self.surface.user_tps if self.surface else None
+        return alone or 30.0
 
     async def _decode(self, client: Client, gpus: Gpus) -> None:
         settings = self.settings

@@ -71,7 +71,7 @@ class Asker:
         """Return a safe estimate of the prompt's tokens."""
         prompts = self.surface.prompts
         characters = sum(len(str(message.get("content") or "")) for message in messages)
-        tokens = int(characters * prompts.tokens_per_char + prompts.overhead * len(messages))
+        tokens = int(prompts.estimate(characters) + prompts.overhead * len(messages))
         return tokens + prompts.margin(tokens)
 
     def _note(self, messages: list[Message], record: Record) -> None:

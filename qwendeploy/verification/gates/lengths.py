@@ -75,14 +75,18 @@ async def cancel(asker: Asker) -> Gate:
     def turn(_stream: int, number: int) -> Turn | None:
         return Turn(asker.surface.body(message, limit)) if number == 0 else None
 
-    streams = Streams(asker.client, 4, turn)
-    streams.start()
-    for _ in range(600):
-        await asyncio.sleep(0.1)
-        if len(streams.decoding) == 4 or streams.broken.is_set() or streams.finished.is_set():
+    begun = 0
+    for _ in range(3):  # a host that stalls may see them end before it can cancel
+        streams = Streams(asker.client, 4, turn)
+        streams.start()
+        for _ in range(1200):
+            await asyncio.sleep(0.05)
+            if len(streams.decoding) == 4 or streams.broken.is_set() or streams.finished.is_set():
+                break
+        begun = len(streams.decoding)
+        await streams.stop()
+        if begun:
             break
-    begun = len(streams.decoding)
-    await streams.stop()
     if begun == 0:
         return asker.not_run("no request was still generating when it was to be cancelled")
     running: float | None = None
