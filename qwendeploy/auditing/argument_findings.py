@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from qwendeploy.auditing.checkpoint_names import refused_quantization
 from qwendeploy.auditing.findings import Finding, Severity, told_flag
 from qwendeploy.auditing.settings import SPEC, Setting
+from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.tables.engine_flags import (
     FlagStatus,
@@ -118,12 +120,34 @@ def text_findings(understood: Understood) -> Iterator[Finding]:
             "end every line but the last with a backslash and nothing after it, not even a comment",
             "degraded",
         )
+    if launch.repeated is not None:
+        yield Finding(
+            "entry-point-repeated",
+            "error",
+            launch.repeated.text,
+            launch.repeated.place,
+            f"the image starts vllm serve itself, so {launch.repeated.text!r} arrives as its first "
+            "argument and the rest as unrecognized arguments",
+            "begin with the model; or --entrypoint for another program",
+            "fails_at_start",
+        )
+    if launch.terminal is not None and launch.unattended and launch.runtime == "docker":
+        yield Finding(
+            "no-terminal",
+            "error",
+            launch.terminal.text,
+            launch.terminal.place,
+            "a unit has no terminal: docker stops with 'the input device is not a TTY'",
+            "drop -i and -t",
+            "fails_at_start",
+        )
 
 
 def range_findings(understood: Understood) -> Iterator[Finding]:
     """Yield numbers that the engine refuses though they are numbers."""
     if understood.launch.engine != "vllm":
         return
+    yield from _no_amounts(understood)
     share = understood.number("gpu_memory_utilization")
     seats, step = understood.number("max_num_seqs"), understood.number("max_num_batched_tokens")
     length, port = understood.number("max_model_len"), understood.number("port")
@@ -156,6 +180,33 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
             "--max-num-batched-tokens",
             f"not below --max-model-len {int(length)} without chunked prefill",
             f" {int(length)}",
+        )
+
+
+_AMOUNTS = {
+    "--gpu-memory-utilization": ("a share of 0 to 1", "0.9"),
+    "--max-num-seqs": ("at least 1", "32"),
+    "--max-num-batched-tokens": ("at least 1", "8192"),
+    "--tensor-parallel-size": ("at least 1", "1"),
+    "--port": ("1 to 65535", "8000"),
+}
+
+
+def _no_amounts(understood: Understood) -> Iterator[Finding]:
+    """Yield what Python reads as a number and the engine's configuration refuses."""
+    for flag, (wanted, value) in _AMOUNTS.items():
+        setting = understood.arguments.last(flag)
+        text = (setting.value or "").strip().lower() if setting is not None else ""
+        if setting is None or not re.fullmatch(r"-\d+(\.\d+)?|[+-]?(nan|inf|infinity)", text):
+            continue
+        yield Finding(
+            "bad-flag-value",
+            "error",
+            f"{flag} {text}",
+            setting.place,
+            f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+            f"{flag} {value}",
+            "fails_at_start",
         )
 
 
@@ -226,6 +277,7 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             f"write {near}" if near else f"remove {key}",
             "fails_at_start" if sure else None,
         )
+    yield from _draft_parallel(understood, places, place)
     if not problems and not spec.symbolic and "num_speculative_tokens" not in spec.values:
         yield Finding(
             "speculative-tokens-missing",
@@ -235,6 +287,28 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             "num_speculative_tokens is not given; the engine needs it for most methods",
             'add "num_speculative_tokens": 3',
         )
+
+
+DRAFT_TP = "draft_tensor_parallel_size"
+
+
+def _draft_parallel(
+    understood: Understood, places: Mapping[str, Place], place: Place
+) -> Iterator[Finding]:
+    """Yield a draft that is split otherwise than the engine allows: over 1 or all cards."""
+    ranks, tp = understood.spec.values.get(DRAFT_TP), understood.number("tp")
+    if not isinstance(ranks, int) or tp is None or ranks in (1, int(tp)):
+        return
+    yield Finding(
+        "bad-speculative-value",
+        "error",
+        f"{DRAFT_TP} in {SPEC}",
+        places.get(DRAFT_TP, place),
+        f"{ranks} is neither 1 nor --tensor-parallel-size {int(tp)}; the engine refuses the "
+        "configuration",
+        f"{DRAFT_TP} 1 or {int(tp)}",
+        "fails_at_start",
+    )
 
 
 def variable_findings(understood: Understood) -> Iterator[Finding]:
@@ -261,6 +335,26 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
             word.place,
             f"{status.message}: only an unknown-variable line in the log",
             f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
+        )
+
+
+def quantization_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield a ``--quantization`` that the checkpoint's own configuration contradicts."""
+    setting, model = understood.arguments.last("--quantization"), understood.arguments.model
+    if understood.launch.engine != "vllm" or setting is None or model is None:
+        return
+    if setting.value is None or setting.symbolic or model.text.startswith(("/", ".", "~", "$")):
+        return
+    reason = refused_quantization(model.text, setting.value)
+    if reason is not None:
+        yield Finding(
+            "quantization-mismatch",
+            "error",
+            f"--quantization {setting.value}",
+            setting.place,
+            f"{reason}; the engine stops: the methods do not match",
+            "drop --quantization, the engine reads it from the checkpoint",
+            "fails_at_start",
         )
 
 

@@ -46,6 +46,21 @@ _TYPICAL_GIB = {
 """Size of a format's files and its half width over publishers, GiB (benchdata/checkpoints.csv and
 arithmetic on 27.78 B parameters with embeddings, head, vision and MTP left in 16 bit)."""
 
+_METHODS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"nvidia/.*nvfp4", re.I), frozenset({"modelopt"})),
+    (re.compile(r"(unsloth|redhatai)/.*nvfp4", re.I), frozenset({"compressed-tensors"})),
+    (re.compile(r"nvfp4", re.I), frozenset({"modelopt", "compressed-tensors"})),
+    (re.compile(r"auto-?round", re.I), frozenset({"auto-round", "inc", "gptq", "awq"})),
+    (re.compile(r"gptq", re.I), frozenset({"gptq", "compressed-tensors", "auto-round"})),
+    (re.compile(r"awq", re.I), frozenset({"awq", "compressed-tensors", "auto-round"})),
+    (re.compile(r"^qwen/.*-fp8$", re.I), frozenset({"fp8"})),
+)
+"""What the configurations of a publisher or format name as their method, families taken as one
+(vLLM: a method that is given has to be the checkpoint's own or convert it; club-3090 compose
+single/nvfp4: modelopt on a compressed-tensors checkpoint is refused)."""
+_NEEDS_OWN_FILES = frozenset({"awq", "gptq", "modelopt", "compressed-tensors", "auto-round"})
+"""Methods that read scales which a 16-bit checkpoint does not have."""
+
 LIKE_27B = ("qwen3.5-27b", "qwen3.6-27b", "qwen3.8-27b")
 """Models of one shape: the block arithmetic holds for all of them."""
 
@@ -70,6 +85,27 @@ class NamedCheckpoint:
     def like_27b(self) -> bool:
         """The memory model applies."""
         return self.model in LIKE_27B
+
+
+def refused_quantization(model: str, given: str) -> str | None:
+    """Return why ``--quantization`` does not go with a repository, ``None`` if it may."""
+    method = _method_family(given)
+    for pattern, methods in _METHODS:
+        if pattern.search(model):
+            if method is None or method in methods:
+                return None
+            return f"the checkpoint says {' or '.join(sorted(methods))}, not {given}"
+    if re.fullmatch(r"Qwen/Qwen3\.[568]-27B", model, re.I) and method in _NEEDS_OWN_FILES:
+        return f"the checkpoint is 16-bit and holds nothing that {given} reads"
+    return None
+
+
+def _method_family(given: str) -> str | None:
+    text = given.lower().replace("_", "-")
+    for name in ("modelopt", "compressed-tensors", "auto-round", "gptq", "awq", "inc"):
+        if text.startswith(name):
+            return name
+    return "fp8" if text == "fp8" else None
 
 
 def host_path(path: str, volumes: Iterable[Word]) -> str:

@@ -15,6 +15,7 @@ from qwendeploy.auditing.launch import (
     Port,
     nvidia_devices,
     parse_port,
+    repeated_program,
 )
 from qwendeploy.auditing.shell import split_words
 from qwendeploy.auditing.text import Place, Word
@@ -67,7 +68,9 @@ class _Service:
         place = self.tree.place(node)
         image = self._word(fields.get("image"))
         words = (*self._command(fields.get("entrypoint")), *self._command(fields.get("command")))
-        engine, arguments, inner = server_of_words(words, image.text if image else "")
+        name_of_image = image.text if image else ""
+        engine, arguments, inner = server_of_words(words, name_of_image)
+        own_entry = "entrypoint" not in fields
         env = {**self._environment(fields), **inner}
         devices = tuple(self._words(fields.get("devices")))
         container = Container(
@@ -82,7 +85,15 @@ class _Service:
             restart=self._word(fields.get("restart")),
         )
         return Launch(
-            place, "docker", engine, arguments, env, container, name, unread=tuple(self.unread)
+            place,
+            "docker",
+            engine,
+            arguments,
+            env,
+            container,
+            name,
+            unread=tuple(self.unread),
+            repeated=repeated_program(words, name_of_image) if own_entry else None,
         )
 
     def _with_extended(self, node: Node | None, depth: int) -> dict[str, Node]:

@@ -92,11 +92,13 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
     cards = content.get("cards") or [content] * _whole(content.get("count", 1), origin, "count")
     gpus = []
     vendors = set()
+    shared = False
     for index, card in enumerate(cards):
         name = str(card.get("gpu") or "")
         memory = card.get("vram_mib")
         model = find_gpu(name, memory_mib=memory) if name else None
         vendors.add(_vendor(name, model.vendor if model else None))
+        shared |= model is not None and model.unified
         gpus.append(
             Gpu(
                 index=index,
@@ -119,7 +121,7 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
         driver=_driver(content.get("driver")),
         interconnect=cast(Any, interconnect if len(gpus) > 1 or unified else "none"),
         p2p=_stated_p2p(content, said, interconnect),
-        unified_memory=unified is not None or interconnect == "unified",
+        unified_memory=shared or unified is not None or interconnect == "unified",
         host_memory_mib=round(float(unified) * 1024) if unified else None,
         os=cast(Any, system if system in _SYSTEMS else "unknown"),
         platform=_ARCHES.get(str(content.get("arch") or "x86_64"), "unknown"),

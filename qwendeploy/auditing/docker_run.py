@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from qwendeploy.auditing.launch import (
     Container,
@@ -17,6 +18,7 @@ from qwendeploy.auditing.launch import (
     nvidia_devices,
     parse_gpus,
     parse_port,
+    repeated_program,
     server_in,
 )
 from qwendeploy.auditing.shell import commands
@@ -80,6 +82,23 @@ class _Options:
     gpus: Gpus | None = None
     single: dict[str, Word] = field(default_factory=dict)
     publish_all: bool = False
+    terminal: Word | None = None
+    interactive: bool = False
+    detached: bool = False
+
+    @property
+    def attached(self) -> bool:
+        """Standard input is attached, so that a terminal asked for has to be there."""
+        return self.interactive and not self.detached
+
+    def switch(self, name: str, word: Word) -> None:
+        """Note a switch, by its long name or its letters."""
+        letters = "" if name.startswith("--") else name
+        self.publish_all |= name == "--publish-all" or "P" in letters
+        self.interactive |= name == "--interactive" or "i" in letters
+        self.detached |= name == "--detach" or "d" in letters
+        if name == "--tty" or "t" in letters:
+            self.terminal = word
 
 
 EnvFiles = Callable[[Word], Mapping[str, Word] | None]
@@ -129,7 +148,9 @@ def read_container_run(
             where=str(place),
             hint="a line in front of the image may lack its backslash",
         )
-    engine, arguments, inner = _server(image, options.single.get("--entrypoint"), arguments)
+    entrypoint = options.single.get("--entrypoint")
+    repeated = repeated_program(arguments, image.text) if entrypoint is None else None
+    engine, arguments, inner = _server(image, entrypoint, arguments)
     unread = []
     env: dict[str, Word] = {}
     for file in options.env_files:
@@ -162,6 +183,8 @@ def read_container_run(
         name.text if name else "",
         before=before,
         unread=tuple(unread),
+        repeated=repeated,
+        terminal=options.terminal if options.attached else None,
     )
 
 
@@ -182,13 +205,14 @@ def _options(words: tuple[Word, ...]) -> tuple[_Options, Word | None, tuple[Word
         if text == "--":
             continue
         if not text.startswith("--"):
+            options.switch("-" + "".join(takewhile(_SHORT_SWITCHES.__contains__, text[1:])), word)
             short, value = _short(text)
             if short is None:
-                options.publish_all |= "P" in text
                 continue
             name, equals = short, "=" if value else ""
         if name in _SWITCHES:
-            options.publish_all |= name == "--publish-all"
+            if value.lower() != "false":
+                options.switch(name, word)
             continue
         if equals:
             _take(options, name, Word(value, word.place))

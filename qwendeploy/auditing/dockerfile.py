@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+from qwendeploy.auditing.compose import interpolate
 from qwendeploy.auditing.docker_run import read_container_run, server_of_words
-from qwendeploy.auditing.launch import Container, Launch
+from qwendeploy.auditing.launch import Container, Launch, repeated_program
 from qwendeploy.auditing.shell import commands, split_words
 from qwendeploy.auditing.text import Place, Word
 from qwendeploy.errors import UserError
@@ -36,23 +37,33 @@ def read_dockerfile(text: str, file: str) -> list[Launch]:
     env: dict[str, Word] = {}
     entrypoint: list[Word] = []
     command: list[Word] = []
+    given: list[Word] = []
+    own_entry = True
     run: Launch | None = None
+    arguments_of_build: dict[str, str] = {}
     for keyword, rest, place in _instructions(text, file):
         if keyword == "#":
             run = _run_comment(rest, place) or run
         elif keyword == "FROM":
             names = [part for part in rest.split() if not part.startswith("--")]
-            image = Word(names[0] if names else "", place)
-            entrypoint, command = [], []
+            named = interpolate(names[0], arguments_of_build) if names else ""
+            image = Word(named, place)
+            entrypoint, command, given, own_entry = [], [], [], True
+        elif keyword == "ARG":
+            arguments_of_build.update(
+                {key: word.text for key, word in _variables(rest, place).items()}
+            )
         elif keyword == "ENV":
             env.update(_variables(rest, place))
         elif keyword == "ENTRYPOINT":
-            entrypoint, command = _exec_form(rest, place), []
+            entrypoint, command, own_entry = _exec_form(rest, place), [], False
         elif keyword == "CMD":
             command = _exec_form(rest, place)
+            given = command if rest.startswith("[") else [Word("/bin/sh", place), *command]
     if image is None:
         raise UserError("no FROM instruction", where=file)
     words = (*entrypoint, *command)
+    repeated = repeated_program(tuple(given), image.text) if own_entry else None
     if not words and run is not None:
         words = run.arguments
     engine, arguments, inner = server_of_words(words, image.text)
@@ -70,7 +81,7 @@ def read_dockerfile(text: str, file: str) -> list[Launch]:
     )
     variables = {**env, **(run.env if run else {}), **inner}
     place = words[0].place if words else image.place
-    return [Launch(place, "docker", engine, arguments, variables, container)]
+    return [Launch(place, "docker", engine, arguments, variables, container, repeated=repeated)]
 
 
 def _instructions(text: str, file: str) -> list[tuple[str, str, Place]]:

@@ -138,9 +138,15 @@ def _resolved(understood: Understood) -> Facts:
     return facts
 
 
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Variables that mostly stand in a file of their own: not read is not absent."""
+
+
 def _settings(understood: Understood) -> Facts:
     flags = [(setting.name, setting.value) for setting in understood.arguments.settings]
     env = {name: word.text for name, word in understood.launch.env.items()}
+    if understood.launch.variables_open:
+        env = {name: f"${name}" for name in _SECRETS} | env
     facts = setting_facts(flags, env)
     for key, value in understood.spec.values.items():
         name = f"resolved.flag.speculative-config.{key}"
@@ -154,7 +160,9 @@ def _settings(understood: Understood) -> Facts:
 
 
 def _exposure(understood: Understood) -> Facts:
-    facts: Facts = {"exposure.listen": understood.listen, "exposure.api_key": understood.api_key}
+    facts: Facts = {"exposure.listen": understood.listen}
+    if understood.api_key or not understood.launch.variables_open:
+        facts["exposure.api_key"] = understood.api_key
     if understood.network != "unknown":
         facts["exposure.network"] = understood.network
     return facts

@@ -18,6 +18,7 @@ SHORTEST_CONTEXT = 1024
 
 _RATES = (
     "aggregate_decode_tps",
+    "aggregate_decode_tps_over_content",
     "per_user_decode_tps",
     "tpot_ms",
     "ttft_warm_ms",

@@ -46,6 +46,9 @@ _BITS = {
 }
 """Bits a weight of llama.cpp's formats, mixtures included (llama.cpp quantize documentation)."""
 FREE_GIB = 0.3
+SMALL_SLOT = 8192
+"""Below it a slot does not hold a prompt and an answer: the model's card asks for answers of 32,768
+tokens for most questions (Qwen3.6-27B model card, best practices)."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,16 @@ def gguf_findings(understood: Understood) -> Iterator[Finding]:
         return
     place = launch.options["--ctx-size"].place
     if slots > 1:
+        small = context // slots < SMALL_SLOT
         yield Finding(
             "slots-share-context",
-            "info",
+            "warning" if small else "info",
             f"--ctx-size {context} with {slots} slots",
             place,
-            f"the slots share the context: {context // slots:,} tokens each",
+            f"the slots share the context: {context // slots:,} tokens each"
+            + (", which a single answer with its reasoning fills" if small else ""),
             f"--ctx-size {context * slots} gives every slot {context:,}",
+            "degraded" if small else None,
         )
     yield from _fit(understood, launch, context, slots, place)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from qwendeploy.auditing.argument_findings import (
     flag_findings,
     json_findings,
+    quantization_findings,
     range_findings,
     size_findings,
     spec_findings,
@@ -20,7 +21,11 @@ from qwendeploy.auditing.findings import SEVERITY_ORDER, Finding, Outcome, worst
 from qwendeploy.auditing.gguf import gguf_findings
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.memory import PoolView, view_pool
-from qwendeploy.auditing.system_findings import container_findings, memory_findings
+from qwendeploy.auditing.system_findings import (
+    cluster_findings,
+    container_findings,
+    memory_findings,
+)
 from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood, understand
 from qwendeploy.planning.rulebook import Finding as RuleFinding
@@ -77,7 +82,9 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
     facts = launch_facts(understood, view)
     book = rules if rules is not None else load_rules()
     from_rules = [
-        _of_rule(found, understood) for found in book.judge(facts) if found.id not in BANDED
+        _of_rule(found, understood)
+        for found in book.judge(facts, flags_known=not launch.open_ended)
+        if found.id not in BANDED
     ]
     found = [
         *text_findings(understood),
@@ -86,9 +93,11 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
         *spec_findings(understood),
         *json_findings(understood),
         *size_findings(understood),
+        *quantization_findings(understood),
         *from_rules,
         *memory_findings(understood, view),
         *container_findings(understood),
+        *cluster_findings(understood),
         *gguf_findings(understood),
         *variable_findings(understood),
     ]

@@ -8,8 +8,15 @@ from collections.abc import Iterator, Mapping
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from qwendeploy.auditing.docker_run import server_of_words
-from qwendeploy.auditing.launch import Container, Gpus, Launch, Port
-from qwendeploy.auditing.text import Word
+from qwendeploy.auditing.launch import (
+    Container,
+    Gpus,
+    Launch,
+    Port,
+    Supervision,
+    repeated_program,
+)
+from qwendeploy.auditing.text import Place, Word
 from qwendeploy.auditing.yaml_tree import Tree
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -25,10 +32,12 @@ def is_manifest(tree: Tree) -> bool:
 def read_manifests(trees: list[Tree]) -> list[Launch]:
     """Return the engine servers of all manifests of a file."""
     published = any(_published(tree) for tree in trees)
+    links = {space: place for tree in trees for space, place in _port_links(tree)}
     launches = []
     for tree in trees:
+        link = links.get(_namespace(tree))
         for pod, container in _containers(tree, tree.root, 0):
-            launch = _launch(tree, pod, container, published)
+            launch = _launch(tree, pod, container, published, link)
             if launch.engine != "other":
                 launches.append(launch)
     return launches
@@ -43,6 +52,26 @@ def _published(tree: Tree) -> bool:
     if kind.text == "Service" and service is not None:
         return service.text in ("LoadBalancer", "NodePort")
     return kind.text == "Ingress"
+
+
+def _namespace(tree: Tree) -> str:
+    word = tree.word(tree.at(tree.root, "metadata", "namespace"))
+    return word.text if word is not None else ""
+
+
+def _port_links(tree: Tree) -> Iterator[tuple[str, Place]]:
+    """Yield the namespace in which pods find this Service's address under ``VLLM_PORT``.
+
+    The cluster names such variables after the Service; a headless one gets none (Kubernetes
+    documentation, services).
+    """
+    kind = tree.word(tree.at(tree.root, "kind"))
+    name = tree.word(tree.at(tree.root, "metadata", "name"))
+    address = tree.word(tree.at(tree.root, "spec", "clusterIP"))
+    headless = address is not None and address.text == "None"
+    service = kind is not None and kind.text == "Service" and not headless
+    if service and name is not None and name.text == "vllm":
+        yield _namespace(tree), name.place
 
 
 def _containers(tree: Tree, node: Node, depth: int) -> Iterator[tuple[Node, Node]]:
@@ -61,17 +90,20 @@ def _containers(tree: Tree, node: Node, depth: int) -> Iterator[tuple[Node, Node
             yield from _containers(tree, item, depth + 1)
 
 
-def _launch(tree: Tree, pod: Node, node: Node, published: bool) -> Launch:
+def _launch(tree: Tree, pod: Node, node: Node, published: bool, link: Place | None) -> Launch:
     place = tree.place(node)
     image = tree.word(tree.at(node, "image"))
     env = _environment(tree, node)
-    words = tuple(
-        Word(_substituted(word.text, env), word.place)
+    command, given = (
+        tuple(
+            Word(_substituted(word.text, env), word.place)
+            for item in tree.sequence(tree.at(node, key))
+            if (word := tree.word(item)) is not None
+        )
         for key in ("command", "args")
-        for item in tree.sequence(tree.at(node, key))
-        if (word := tree.word(item)) is not None
     )
-    engine, arguments, inner = server_of_words(words, image.text if image else "")
+    name_of_image = image.text if image else ""
+    engine, arguments, inner = server_of_words((*command, *given), name_of_image)
     name = tree.word(tree.at(node, "name"))
     host_network = tree.word(tree.at(pod, "hostNetwork"))
     on_host = host_network is not None and host_network.text == "true"
@@ -93,7 +125,35 @@ def _launch(tree: Tree, pod: Node, node: Node, published: bool) -> Launch:
         container,
         name.text if name else "",
         unread=tuple(_unread(tree, node)),
+        repeated=None if command else repeated_program(given, name_of_image),
+        supervision=_supervision(tree, pod, node, link if "VLLM_PORT" not in env else None),
     )
+
+
+def _supervision(tree: Tree, pod: Node, node: Node, link: Place | None) -> Supervision:
+    links = tree.word(tree.at(pod, "enableServiceLinks"))
+    if links is not None and links.text == "false":
+        link = None
+    for key in ("startupProbe", "livenessProbe"):
+        probe = tree.at(node, key)
+        if probe is not None:
+            return Supervision(_patience(tree, probe), tree.place(probe), link)
+    return Supervision(link=link)
+
+
+def _patience(tree: Tree, probe: Node) -> int | None:
+    """Return the seconds until the probe kills a server that never answers."""
+    numbers = []
+    for key, default in (
+        ("initialDelaySeconds", 0),
+        ("periodSeconds", 10),
+        ("failureThreshold", 3),
+    ):
+        word = tree.word(tree.at(probe, key))
+        if word is not None and not word.text.isdigit():
+            return None
+        numbers.append(int(word.text[:9]) if word is not None else default)
+    return numbers[0] + numbers[1] * numbers[2]
 
 
 def _environment(tree: Tree, node: Node) -> dict[str, Word]:

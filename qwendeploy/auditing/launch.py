@@ -57,6 +57,17 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Supervision:
+    """What a cluster does to the server from outside its command."""
+
+    patience_s: int | None = None
+    """Seconds after which a server that does not answer yet is killed; ``None``: never."""
+    probe: Place | None = None
+    link: Place | None = None
+    """A Service whose name makes the cluster set ``VLLM_PORT`` in the server's environment."""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One server start as written. ``arguments`` follow the engine's own command."""
 
@@ -73,6 +84,42 @@ class Launch:
     """Words after the command that look like its flags but belong to no command any more."""
     unread: tuple[str, ...] = ()
     """Files the launch names that were not read, and other parts that stay unknown."""
+    repeated: Word | None = None
+    """The program that is named although the image's own entry point starts it already."""
+    terminal: Word | None = None
+    """The option that asks for a terminal on an attached standard input."""
+    unattended: bool = False
+    """Started by a service manager, which gives no terminal."""
+    supervision: Supervision | None = None
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether flags are in effect that were not read: what is not given is not known then."""
+        return any(part.startswith("configuration file") for part in self.unread)
+
+    @property
+    def variables_open(self) -> bool:
+        """Whether variables are set that were not read, secrets mostly among them."""
+        return any(part.startswith(("environment file", "variables of")) for part in self.unread)
+
+
+_SERVE_ENTRY = re.compile(r"(^|/)vllm/vllm-openai(?:-[a-z0-9]+)?(?=[:@]|$)")
+"""Images whose entry point is ``vllm serve`` (Dockerfile of vLLM from 0.11.1; before it the Python
+module): words of a command follow it as arguments."""
+_PROGRAMS = {"vllm", "serve", "sh", "bash", "dash", "zsh", "env", "exec"}
+
+
+def repeated_program(words: tuple[Word, ...], image: str) -> Word | None:
+    """Return the program that a command names again in front of an entry point's arguments.
+
+    ``words`` are those that follow the image's own entry point.
+    """
+    if not words or not _SERVE_ENTRY.search(image):
+        return None
+    base = words[0].text.rsplit("/", 1)[-1]
+    if base in _PROGRAMS or _PYTHON.search(words[0].text):
+        return words[0]
+    return None
 
 
 _VLLM_MODULE = re.compile(r"^vllm\.entrypoints\.(openai\.api_server|api_server|cli\.main)$")

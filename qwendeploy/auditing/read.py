@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qwendeploy.auditing.compose import is_compose, read_compose
+from qwendeploy.auditing.config_file import read_beside, with_config_file
 from qwendeploy.auditing.docker_run import (
     EnvFiles,
     no_env_files,
@@ -31,6 +32,8 @@ from qwendeploy.errors import UserError
 
 MOST_FILES = 60
 """Files of a directory that are looked at."""
+MOST_LAUNCHES = 100
+"""Servers of a file that are judged: a box does not hold more."""
 _LAUNCH_SUFFIXES = {".sh", ".bash", ".yml", ".yaml", ".service", ".container", ".json", ".txt", ""}
 _YAML_LIKE = re.compile(r"^(services|apiVersion|kind|version|x-[\w-]+|name|items):", re.MULTILINE)
 _NO_LAUNCH = "no server launch found"
@@ -66,7 +69,7 @@ def read_launches(path: Path) -> list[Launch]:
         if problems:
             raise problems[0]
         raise UserError(_NO_LAUNCH, where=str(path), hint=_HINT)
-    return launches
+    return launches[:MOST_LAUNCHES]
 
 
 def read_launch_bytes(raw: bytes, name: str) -> list[Launch]:
@@ -83,7 +86,14 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
     launches = _read(text, file, directory)
     if not launches:
         raise UserError(_NO_LAUNCH, where=file, hint=_HINT)
-    return launches
+    if len(launches) > MOST_LAUNCHES:
+        raise UserError(
+            f"{len(launches):,} servers in one file",
+            where=file,
+            hint=f"give at most {MOST_LAUNCHES} at a time",
+        )
+    beside_it = read_beside(directory)
+    return [with_config_file(launch, beside_it) for launch in launches]
 
 
 def _read(text: str, file: str, directory: Path | None) -> list[Launch]:

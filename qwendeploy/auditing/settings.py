@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -89,19 +90,36 @@ def read_arguments(words: tuple[Word, ...], engine_version: str | None, *, fork:
         if not spelt.startswith("--"):
             spelt, attached, equals = _short(spelt, attached, equals)
         status = flag_status(spelt, engine_version, fork)
+        meant = _meant(status, engine_version, fork)
         values: list[str] = [attached] if equals else []
-        if not equals and _takes_value(status, words, index):
+        if not equals and _takes_value(meant, words, index):
             taken = 1
-            if status.row is not None and status.row.type == "list":
+            if meant.row is not None and meant.row.type == "list":
                 while index + taken < len(words) and not _is_flag(words[index + taken]):
                     taken += 1
             values = [following.text for following in words[index : index + taken]]
             index += taken
-        settings.append(_setting(spelt, values, word.place, status))
+        settings.append(_setting(spelt, values, word.place, status, meant))
     named = next((setting for setting in reversed(settings) if setting.name == "--model"), None)
     if named is not None and named.value is not None:
         model = Word(named.value, named.place)
     return Arguments(tuple(settings), model, tuple(strays))
+
+
+_MISSPELT = 0.84
+"""Likeness (difflib) from which a flag nobody knows is read as the one that it resembles, so that
+the rest is judged as it was meant; that it is misspelt stays a finding."""
+
+
+def _meant(status: FlagStatus, engine_version: str | None, fork: bool) -> FlagStatus:
+    """Return the status of the flag that was meant: the nearest one where the name is a slip."""
+    near = status.nearest
+    if status.status is not Status.UNKNOWN or near is None or "." in status.asked:
+        return status
+    name = status.asked.replace("_", "-").lower()
+    if difflib.SequenceMatcher(None, name, near).ratio() < _MISSPELT:
+        return status
+    return flag_status(near, engine_version, fork)
 
 
 def _short(spelt: str, attached: str, equals: str) -> tuple[str, str, str]:
@@ -127,16 +145,18 @@ def _takes_value(status: FlagStatus, words: tuple[Word, ...], index: int) -> boo
     return not _is_flag(following)
 
 
-def _setting(spelt: str, values: list[str], place: Place, status: FlagStatus) -> Setting:
+def _setting(
+    spelt: str, values: list[str], place: Place, status: FlagStatus, meant: FlagStatus
+) -> Setting:
     name = spelt.replace("_", "-") if spelt.startswith("--") else spelt
     value = " ".join(values) if values else None
-    row = status.row
+    row = meant.row
     if row is not None:
         dotted = re.match(r"^--[A-Za-z0-9-]+(\..+)$", spelt) or re.match(
             r"^-[A-Za-z]+(\..+)$", spelt
         )
         name = row.name + (dotted[1] if dotted else "")
-        if status.negative and value is None:
+        if meant.negative and value is None:
             value = "false"
     return Setting(name, value, place, spelt, status)
 

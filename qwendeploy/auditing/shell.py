@@ -13,17 +13,19 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from qwendeploy.auditing.shell_parameters import WINDOW, balanced, closing_brace, default_text
 from qwendeploy.auditing.text import LARGEST_BYTES, LONGEST_WORD, MOST_WORDS, Place, Word
 from qwendeploy.errors import UserError
 
 REDIRECT = "\ue000"
 """Stands for ``<`` and ``>`` between the passes (a private-use character)."""
 MOST_WRITTEN = 4 * LARGEST_BYTES
-_WINDOW = 8192
-"""Characters that one variable or substitution may span."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)$", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
+_MOST_HEREDOCS = 50
+"""Here-documents that are read; each costs a copy of the text."""
+_SHELLS = {"sh", "bash", "dash", "zsh", "ssh"}
 _DECLARING = {"export", "readonly", "local", "declare", "typeset"}
 
 
@@ -50,9 +52,10 @@ class _Scan:
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
     exported: dict[str, Word] = field(default_factory=dict)
+    aliases: dict[str, Word] = field(default_factory=dict)
     array: str | None = None
     count: int = 0
-
+    heredocs: int = 0
     written: int = 0
 
     def put(self, text: str) -> None:
@@ -72,7 +75,7 @@ def commands(
         UserError: a quote is never closed, or the text has more words than a launch command.
     """
     scan = _Scan(text, file, line=first_line, variables=dict(variables or {}))
-    while scan.at < len(text):
+    while scan.at < len(scan.text):
         if _step(scan):
             command = _finish(scan)
             if command is not None:
@@ -141,6 +144,9 @@ def _operator(scan: _Scan, char: str) -> bool:
     if char in "<>":
         heredoc = _HEREDOC.match(scan.text, scan.at - 1)
         if heredoc:
+            if _feeds_shell(scan):
+                _open_heredoc(scan, heredoc)
+                return False
             _skip_heredoc(scan, heredoc)
             return True
         scan.put(f" {REDIRECT} ")
@@ -166,6 +172,29 @@ def _operator(scan: _Scan, char: str) -> bool:
         return False
     scan.put(char)
     return False
+
+
+def _feeds_shell(scan: _Scan) -> bool:
+    """Say whether the command at hand runs what it reads: a shell, here or on another host."""
+    scan.heredocs += 1
+    if scan.heredocs > _MOST_HEREDOCS:
+        return False
+    names = "".join(char for char, _ in scan.out[-512:]).split()
+    while names and names[0] in ("sudo", "env", "exec"):
+        names = names[1:]
+    return bool(names) and names[0].rsplit("/", 1)[-1] in _SHELLS
+
+
+def _open_heredoc(scan: _Scan, match: re.Match[str]) -> None:
+    """Leave a here-document's text to be read as commands: take its two marks out."""
+    text = scan.text
+    start = text.find("\n", match.end())
+    close = re.compile(rf"^[ \t]*{re.escape(match[2])}[ \t]*$", re.MULTILINE)
+    ends = close.search(text, start + 1) if start >= 0 else None
+    rest = text[match.end() :]
+    if ends is not None:
+        rest = text[match.end() : ends.start()] + text[ends.end() :]
+    scan.text = text[: scan.at] + rest
 
 
 def _skip_heredoc(scan: _Scan, match: re.Match[str]) -> None:
@@ -207,16 +236,16 @@ def _dollar(scan: _Scan, char: str) -> None:
     following = text[at : at + 1]
     if char == "`":
         # PowerShell ends a continued line with a backtick.
-        end = at if following == "\n" else text.find("`", at, at + _WINDOW)
+        end = at if following == "\n" else text.find("`", at, at + WINDOW)
         if end >= 0:
             _skip(scan, end + 1 - at)
             scan.put("" if following == "\n" else "$(...)")
         return
     if following == "(":
-        _skip(scan, _balanced(text[at : at + _WINDOW]))
+        _skip(scan, balanced(text[at : at + WINDOW]))
         scan.put("$(...)")
     elif following == "{":
-        end = text.find("}", at, at + _WINDOW)
+        end = closing_brace(text, at)
         inner = text[at + 1 : end] if end > 0 else ""
         _skip(scan, end + 1 - at if end > 0 else 1)
         _expand_braced(scan, inner)
@@ -234,15 +263,6 @@ def _dollar(scan: _Scan, char: str) -> None:
 def _skip(scan: _Scan, count: int) -> None:
     scan.line += scan.text.count("\n", scan.at, scan.at + count)
     scan.at += count
-
-
-def _balanced(rest: str) -> int:
-    depth = 0
-    for index, char in enumerate(rest):
-        depth += (char == "(") - (char == ")")
-        if depth == 0:
-            return index + 1
-    return len(rest)
 
 
 def _expand_braced(scan: _Scan, inner: str) -> None:
@@ -266,7 +286,7 @@ def _expand_braced(scan: _Scan, inner: str) -> None:
     operator = inner[match.end() :]
     default = None
     if operator.startswith((":-", "-", ":=", "=")):
-        default = operator.lstrip(":")[1:].strip("\"'")
+        default = default_text(scan.variables, operator.lstrip(":")[1:].strip("\"'"))
         if operator.lstrip(":").startswith("="):
             scan.variables.setdefault(match[0], default)
     _insert(scan, match[0], default)
@@ -303,6 +323,17 @@ def _finish(scan: _Scan) -> Command | None:
     if rest[0].text in _DECLARING:
         _declare(scan, rest)
         return None
+    if rest[0].text == "alias":
+        for word in rest[1:]:
+            name, equals, value = word.text.partition("=")
+            if equals:
+                scan.aliases[name] = Word(value, word.place)
+        return None
+    alias = scan.aliases.get(rest[0].text)
+    if alias is not None:
+        rest = [*split_words(alias.text, scan.file, alias.place.line), *rest[1:]]
+        if not rest:
+            return None
     return Command(tuple(rest), prefix, dict(scan.exported))
 
 

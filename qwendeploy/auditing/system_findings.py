@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from qwendeploy.auditing.findings import Finding, told_flag
 from qwendeploy.auditing.memory import PoolView, held_when_short
 from qwendeploy.auditing.understand import Understood
+from qwendeploy.tables.boot import boot_rows
 
 
 def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[Finding]:
@@ -104,7 +106,22 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
     """Yield faults of the container itself: ports that lead nowhere, weights fetched anew."""
     launch = understood.launch
     container = launch.container
-    if container is None or launch.runtime == "kubernetes":
+    if launch.variables_open and not understood.api_key and understood.network in ("all", "host"):
+        yield Finding(
+            "open-port-without-key",
+            "info",
+            f"port on {understood.listen} without a key",
+            launch.place,
+            f"the port answers on {understood.listen}; whether a key is asked for would stand in "
+            f"{', '.join(launch.unread)}, not read",
+            "VLLM_API_KEY there, or publish the port on 127.0.0.1",
+        )
+    if container is None:
+        return
+    loopback = _loopback_only(understood)
+    if loopback is not None:
+        yield loopback
+    if launch.runtime == "kubernetes":
         return
     port = understood.number("port")
     inside = [entry.container for entry in container.ports]
@@ -124,6 +141,79 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
     finding = _weights_lost(understood)
     if finding is not None:
         yield finding
+
+
+_SHARED_NETWORKS = ("host", "container:", "service:", "ns:")
+"""Networks in which the container's loopback is somebody else's too."""
+
+
+def _loopback_only(understood: Understood) -> Finding | None:
+    """Return the finding that the server answers inside its container alone."""
+    launch = understood.launch
+    setting = understood.arguments.last("--host")
+    network = launch.container.network if launch.container is not None else None
+    shared = network is not None and network.text.startswith(_SHARED_NETWORKS)
+    if launch.engine != "vllm" or setting is None or shared:
+        return None
+    address = setting.value or ""
+    if address not in ("localhost", "::1") and not address.startswith("127."):
+        return None
+    return Finding(
+        "port-leads-nowhere",
+        "error",
+        f"--host {address}",
+        setting.place,
+        f"{address} is the container's own loopback: neither a published port nor a Service nor "
+        "another container reaches the server",
+        "--host 0.0.0.0, and 127.0.0.1 in front of the published port",
+        "degraded",
+    )
+
+
+_COMPILED = "/root/.cache/vllm"
+"""Compiled graphs; where no volume keeps them every container compiles anew."""
+
+
+def cluster_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what a cluster does to the server: a probe that kills it, a variable that stops it."""
+    launch = understood.launch
+    watched = launch.supervision
+    if watched is None or launch.engine != "vllm":
+        return
+    if watched.link is not None:
+        yield Finding(
+            "service-named-vllm",
+            "error",
+            "Service vllm sets VLLM_PORT",
+            watched.link,
+            "the cluster hands pods VLLM_PORT=tcp://… after a Service of this name, and the engine "
+            "stops: VLLM_PORT appears to be a URI",
+            "another name for the Service, or enableServiceLinks: false in the pod",
+            "fails_at_start",
+        )
+    compiled = any(
+        f"{_COMPILED}/".startswith(_target(volume.text).rstrip("/") + "/")
+        for volume in (launch.container.volumes if launch.container is not None else ())
+    )
+    starts = [
+        row.seconds
+        for row in boot_rows()
+        if row.loader != "dummy" and (compiled or row.start != "warm")
+    ]
+    if watched.patience_s is None or watched.probe is None or not starts:
+        return
+    if watched.patience_s < median(starts):
+        sure = watched.patience_s < min(starts)
+        yield Finding(
+            "probe-kills-start",
+            "error" if sure else "warning",
+            "startupProbe, livenessProbe",
+            watched.probe,
+            f"the container is killed after {watched.patience_s} s without an answer; "
+            f"{len(starts)} measured starts took {min(starts):.0f} to {max(starts):.0f} s",
+            "startupProbe with failureThreshold 90 and periodSeconds 10",
+            "fails_at_start" if sure else None,
+        )
 
 
 def _weights_lost(understood: Understood) -> Finding | None:

@@ -20,6 +20,7 @@ from qwendeploy.auditing.launch import (
     nvidia_devices,
     parse_gpus,
     parse_port,
+    repeated_program,
     server_in,
 )
 from qwendeploy.auditing.shell import commands, split_words
@@ -111,7 +112,7 @@ def read_unit(text: str, file: str, env_files: EnvFiles = no_env_files) -> list[
         words = tuple(_expanded(line, env))
         launch = _launch(words, env, env_files)
         if launch is not None:
-            launches.append(replace(launch, unread=(*unread, *launch.unread)))
+            launches.append(replace(launch, unread=(*unread, *launch.unread), unattended=True))
     return launches
 
 
@@ -189,7 +190,8 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         if line is not None
         for word in split_words(line.text, line.place.file, line.place.line)
     )
-    engine, arguments, inner = server_of_words(words, image.text if image else "")
+    name_of_image = image.text if image else ""
+    engine, arguments, inner = server_of_words(words, name_of_image)
     if engine == "other":
         return []
     extra = [
@@ -221,6 +223,8 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             container,
             name.text if name else "",
             unread=unread,
+            repeated=repeated_program(words, name_of_image) if entrypoint is None else None,
+            unattended=True,
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,6 +195,8 @@ def _exposure(launch: Launch, arguments: Arguments) -> tuple[str, str]:
     """Return the address that reaches the server and who can."""
     # vLLM listens on every interface unless told; llama-server and SGLang on the loopback.
     default = "0.0.0.0" if launch.engine in ("vllm", "other") else "127.0.0.1"
+    if launch.open_ended and arguments.last("--host") is None:
+        default = "$HOST"
     host = arguments.value("--host") or default
     if arguments.last("--uds") is not None:
         return "unix socket", "loopback"
@@ -273,7 +276,7 @@ class _Values:
         return self.found
 
     def _set(self, name: str, value: Value | None, setting: Setting | None, why: str = "") -> None:
-        if value is None:
+        if value is None or (setting is None and self.launch.open_ended):
             return
         place = setting.place if setting is not None else None
         self.found[name] = Effective(name, value, setting is not None, place, why)
@@ -322,9 +325,11 @@ class _Values:
             self._set("gpu_memory_utilization", default, None, why)
             return
         try:
-            self._set("gpu_memory_utilization", float(setting.value or ""), setting)
+            share = float(setting.value or "")
         except ValueError:
             return
+        # Not a number and infinite are words that Python takes for floats.
+        self._set("gpu_memory_utilization", share if math.isfinite(share) else None, setting)
 
     def _prefix_cache(self) -> None:
         setting = self.arguments.last("--enable-prefix-caching")

@@ -1,0 +1,116 @@
+"""``vllm serve --config FILE``: the file's keys are flags, read where it lies beside the launch.
+
+The engine puts them in front of the command's own flags, so that those count (vLLM source,
+``FlexibleArgumentParser.load_config_file``: a switch that is false is left out).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from qwendeploy.auditing.checkpoint_names import host_path
+from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.text import Word, read_text
+from qwendeploy.auditing.yaml_tree import Tree, read_yaml
+from qwendeploy.errors import UserError
+
+FLAG = "--config"
+UNREAD = "configuration file"
+"""Begins the note of a file that was not read: flags of it may be in effect."""
+
+Reader = Callable[[str], str | None]
+"""Return the text of a file by the name that the launch gives it, ``None`` if it is not read."""
+
+
+def read_beside(directory: Path | None) -> Reader:
+    """Return a reader of files below ``directory``; others are not opened."""
+
+    def read(name: str) -> str | None:
+        if directory is None or "$" in name:
+            return None
+        root = directory.resolve()
+        try:
+            path = (root / name).resolve()
+            inside = path.is_relative_to(root) and path.is_file()
+            return read_text(path, name) if inside else None
+        except (OSError, ValueError, UserError):
+            return None
+
+    return read
+
+
+def with_config_file(launch: Launch, read: Reader) -> Launch:
+    """Return the launch with the flags of its configuration file in front of its own."""
+    name = _named(launch.arguments) if launch.engine == "vllm" else None
+    if name is None:
+        return launch
+    volumes = launch.container.volumes if launch.container is not None else ()
+    text = read(host_path(name.text, volumes))
+    trees = None
+    if text is not None:
+        try:
+            trees = read_yaml(text, name.text)
+        except UserError:
+            trees = None
+    if not trees or not isinstance(trees[0].root, MappingNode):
+        return replace(launch, unread=(*launch.unread, f"{UNREAD} {name.text}"))
+    words = tuple(_flags(trees[0]))
+    return replace(launch, arguments=(*words, *launch.arguments))
+
+
+def _named(arguments: tuple[Word, ...]) -> Word | None:
+    for index, word in enumerate(arguments):
+        flag, equals, value = word.text.partition("=")
+        if flag != FLAG:
+            continue
+        if equals:
+            return Word(value, word.place)
+        return arguments[index + 1] if index + 1 < len(arguments) else None
+    return None
+
+
+def _flags(tree: Tree) -> Iterator[Word]:
+    for key, node in tree.mapping(tree.root).items():
+        flag = Word(f"--{key}", tree.place(node))
+        if isinstance(node, SequenceNode):
+            items = [tree.word(item) for item in tree.sequence(node)]
+            yield flag
+            yield from (item for item in items if item is not None)
+        elif isinstance(node, MappingNode):
+            yield flag
+            yield Word(json.dumps(_plain(tree, node, 0)), flag.place)
+        else:
+            yield from _scalar(tree, node, flag)
+
+
+def _scalar(tree: Tree, node: Node, flag: Word) -> Iterator[Word]:
+    word = tree.word(node)
+    switch = word is not None and str(node.tag).endswith(":bool")
+    if word is None or (switch and word.text.lower() not in ("true", "yes", "on")):
+        return
+    yield flag
+    if not switch:
+        yield word
+
+
+def _plain(tree: Tree, node: Node, depth: int) -> object:
+    if depth > 8:
+        return None
+    if isinstance(node, MappingNode):
+        return {key: _plain(tree, value, depth + 1) for key, value in tree.mapping(node).items()}
+    if isinstance(node, SequenceNode):
+        return [_plain(tree, item, depth + 1) for item in tree.sequence(node)]
+    word = tree.word(node)
+    if word is None:
+        return None
+    if str(node.tag).endswith((":int", ":float", ":bool")):
+        try:
+            return json.loads(word.text.lower())
+        except ValueError:
+            return word.text
+    return word.text

@@ -1,0 +1,48 @@
+"""Launches whose fate was written down before they were audited, half of them working set-ups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from qwendeploy.auditing.audit import audit_launches
+from qwendeploy.auditing.context import described
+from qwendeploy.auditing.read import read_launches
+from qwendeploy.documents.audit import AuditDocument
+
+FOLDER = Path(__file__).parent / "data" / "audit_own"
+
+
+def _cases() -> list[dict[str, Any]]:
+    reader = YAML(typ="safe", pure=True)
+    return [case for path in sorted(FOLDER.glob("*.yaml")) for case in reader.load(path)]
+
+
+CASES = _cases()
+
+
+def _audited(case: dict[str, Any], folder: Path) -> AuditDocument:
+    for name, text in case["files"].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    launches = read_launches(folder / next(iter(case["files"])))
+    return audit_launches(launches, described(case["machine"]), compare=False)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
+def test_what_becomes_of_it_is_told(case: dict[str, Any], tmp_path: Path) -> None:
+    audit = _audited(case, tmp_path)
+    told = {(found.id, found.severity) for found in audit.findings if found.severity != "info"}
+    expected = {(name, severity) for item in case["findings"] for name, severity in item.items()}
+    assert told == expected
+    assert audit.outcome == case["outcome"]
+
+
+def test_there_are_enough_of_both_kinds() -> None:
+    fine = [case for case in CASES if not case["findings"]]
+    faulty = [case for case in CASES if any("error" in item.values() for item in case["findings"])]
+    assert len(CASES) == len({case["id"] for case in CASES})
+    assert len(fine) >= 30
+    assert len(faulty) >= 45
