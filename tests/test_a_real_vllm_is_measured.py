@@ -121,7 +121,7 @@ def tiny_plan(rate: float, spread: float) -> Plan:
     )
     predictions = Predictions(
         aggregate_decode_tps=figure(rate, "tok/s", spread),
-        max_typical_context_tokens=figure(1800, "tokens", 0),
+        max_typical_context_tokens=figure(6000, "tokens", 0),
         kv_pool_blocks=figure(16384, "blocks", 0.05),
     )
     return plan.model_copy(

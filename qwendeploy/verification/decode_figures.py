@@ -18,11 +18,12 @@ SOURCE = "this run"
 
 
 def measured(interval: st.Interval, unit: str, source: str = SOURCE) -> Figure:
-    """Return an interval as a figure of this machine."""
+    """Return an interval as a figure of this machine; times and rates do not fall below zero."""
+    floor = 0.0 if interval.mean >= 0 else interval.low
     return Figure(
         value=interval.mean,
         unit=unit,
-        low=min(interval.low, interval.mean),
+        low=min(max(interval.low, floor), interval.mean),
         high=max(interval.high, interval.mean),
         level=interval.level,
         kind=Kind.MEASURED_HERE,
