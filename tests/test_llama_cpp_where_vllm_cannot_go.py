@@ -94,7 +94,7 @@ def test_eight_bit_gguf_is_near_and_meets_an_explicit_class() -> None:
 
 
 def test_several_small_cards_share_one_gguf_by_tensors() -> None:
-    made = plan("RTX 3060 12GB", count=2, ctx=32768)
+    made = plan("RTX 3080", 10, count=2, ctx=32768)
     assert (made.option.engine, made.option.tp) == ("llama.cpp", 2)
     assert flag(made, "--split-mode") == "tensor"
 
@@ -120,7 +120,7 @@ def test_llama_cpp_is_not_taken_against_what_is_stated(pins: dict[str, Any]) -> 
 @pytest.mark.parametrize("kind", ["llama-server", "docker", "compose"])
 def test_plan_becomes_artefacts(kind: str, run: Callable[..., Ran], tmp_path: Path) -> None:
     saved, out = tmp_path / "plan.yaml", tmp_path / "out"
-    card = ("--gpu", "RTX 3060 12GB", "--gpus", "2")
+    card = ("--gpu", "RTX 3060 12GB", "--gpus", "2", "--engine", "llama.cpp", "--quality", "any")
     assert run("recommend", *card, "-o", saved).code == 0
     ran = run("generate", saved, "-f", kind, "-o", out)
     assert ran.code == 0, ran.err

@@ -130,6 +130,12 @@ workload_settings = _apply(
         click.option("--isl", type=TOKENS, help="Input tokens of a request."),
         click.option("--osl", type=TOKENS, help="Output tokens of a request."),
         click.option(
+            "--prefix-hit",
+            type=FiniteRange(0, 1, max_open=True),
+            metavar="SHARE",
+            help="Share of a prompt that is in the prefix cache, 0 to below 1.",
+        ),
+        click.option(
             "--content",
             type=click.Choice(["prose", "code", "agent", "mixed"]),
             default="mixed",
@@ -228,7 +234,7 @@ OPTION_PINS = (
     "max_num_batched_tokens",
     "capture_size",
 )
-_WORKLOAD = ("isl", "osl", "content", "vision", "tpot_ms", "ttft_ms", "prefix_cache")
+_WORKLOAD = ("isl", "osl", "prefix_hit", "content", "vision", "tpot_ms", "ttft_ms", "prefix_cache")
 _MACHINE = ("gpu", "gpus", "vram", "driver", "nvlink", "devices", "machine_file")
 
 

@@ -51,6 +51,8 @@ class Workload(Model):
     contexts: Literal["shared", "separate"] = "separate"
     isl: Annotated[int, Field(ge=1)] | None = None
     osl: Annotated[int, Field(ge=1)] | None = None
+    prefix_hit: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of a prompt that an earlier request left in the prefix cache."""
     content: Content = Content.MIXED
     vision: bool = False
     tools: bool = True
@@ -106,3 +108,5 @@ class OperatingPoint(Model):
     contexts: Literal["shared", "separate"]
     prefix_cache: bool
     context_assumed: bool = False
+    prefix_hit: float = 0.0
+    """Share of a prompt that is found in the prefix cache; 0 with caching off."""

@@ -55,6 +55,12 @@ class Predictions(Model):
     max_running_requests: Figure | None = None
     max_typical_context_tokens: Figure | None = None
     output_tps_end_to_end: Figure | None = None
+    ttft_end_to_end_ms: Figure | None = None
+    """Mean time to the first token in the closed loop, the wait for other prompts included."""
+    tpot_end_to_end_ms: Figure | None = None
+    """Time per token in the closed loop, the pauses for other prompts included."""
+    stall_ms: Figure | None = None
+    """Longest pause of a decoding stream while another prompt is prefilled."""
     aggregate_decode_tps_over_content: Figure | None = None
     """The decode rate of text of any kind, prose to code; not judged, because a run has one kind.
     """

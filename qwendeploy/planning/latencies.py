@@ -14,11 +14,13 @@ from qwendeploy.figures import Figure, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import closed_loop, cold_ttft_ms, warm_ttft_ms
 from qwendeploy.models.layouts import ROUTING_LOSS
-from qwendeploy.models.prefill import PrefillPoint
-from qwendeploy.planning.prefill_rows import WARM_CARD, prefill_fit, warm_fit
+from qwendeploy.planning.prefill_rows import WARM_CARD, warm_fit
+from qwendeploy.planning.prefill_speed import prefill_ms, stall
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Candidate
+from qwendeploy.planning.resolve import Candidate, Memory
 
+LOOP_NAMES = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms")
+LATENCY_NAMES = ("ttft_cold_ms", "ttft_warm_ms", "stall_ms", *LOOP_NAMES)
 DEFAULT_ISL, DEFAULT_OSL = 1024, 512
 """Prompt and answer of a request where neither they nor a context is stated."""
 
@@ -41,7 +43,7 @@ class _Request:
 
     prompt: int
     answer: int
-    warm: bool
+    cached: int
 
 
 def request_lengths(context: int, isl: int | None, osl: int | None) -> tuple[int, int]:
@@ -53,49 +55,101 @@ def latencies(
     candidate: Candidate, load: Loaded, count: int, rates: Rates
 ) -> tuple[dict[str, Figure], dict[str, str]]:
     """Return the figures that are known with ``count`` requests running, and why others are not."""
-    option, workload = candidate.option, rates.scene.workload
+    option, workload, box = candidate.option, rates.scene.workload, rates.scene.box
     contexts = load.shared_by(candidate)
-    features = rates.features(option, 1, load.context, contexts)
-    names = ("ttft_cold_ms", "ttft_warm_ms", "output_tps_end_to_end")
-    if features is None:
-        why = "bandwidth or matrix rate of this card is not known"
-        return {}, {name: why for name in names}
     prompt, answer = request_lengths(load.context, workload.isl, workload.osl)
-    request = _Request(prompt, answer, warm=option.prefix_cache and contexts == "shared")
-    floor = rates.scene.box.figure_floor
-    point = PrefillPoint(features, request.prompt, option.max_num_batched_tokens)
-    prefill = prefill_fit().predict(point)
-    prefill = replace(prefill, kind=weakest(prefill.kind, floor))
-    rate = rates.aggregate(option, count, load.context, contexts) if count else None
-    found = {"ttft_cold_ms": cold_ttft_ms(prefill).figure("ms")}
+    request = _Request(prompt, answer, _cached(candidate, prompt, contexts, workload.prefix_hit))
+    cold = prefill_ms(option, box, prompt)
+    if cold is None:
+        why = "bandwidth or matrix rate of this card is not known"
+        return {}, {name: why for name in LATENCY_NAMES}
+    found = {"ttft_cold_ms": cold_ttft_ms(cold).figure("ms")}
     missing: dict[str, str] = {}
-    together = max(1.0, count / option.replicas)
-    warm = warm_ttft_ms(warm_fit(), together, load.context, same_card=features.gpu == WARM_CARD)
-    warm = replace(warm, kind=weakest(warm.kind, floor))
+    entry = cold
     if option.prefix_cache:
+        together = max(1.0, count / option.replicas)
+        warm, entry = _warm(candidate, request, together, rates, cold)
         found["ttft_warm_ms"] = warm.figure("ms")
     else:
         missing["ttft_warm_ms"] = "prefix caching is off: every prompt is prefilled"
+    pause = stall(option, box, max(1, prompt - request.cached), option.max_num_batched_tokens or 1)
+    if count > option.replicas and pause is not None:
+        found["stall_ms"] = replace(pause, kind=weakest(pause.kind, box.figure_floor)).figure("ms")
+    else:
+        missing["stall_ms"] = "no other request decodes meanwhile"
+    rate = rates.aggregate(option, count, load.context, contexts) if count else None
     if rate is None:
-        missing["output_tps_end_to_end"] = "no decode rate at this point"
+        missing.update(dict.fromkeys(LOOP_NAMES, "no decode rate at this point"))
         return found, missing
-    alone = warm_fit().request_ms + warm_fit().token_ms * load.context
-    entry = replace(warm, value=alone, low=alone / 2, high=alone * 2) if request.warm else prefill
     servers = min(option.replicas, count)
-    total = _end_to_end(rate, entry, count, servers, request.answer)
-    found["output_tps_end_to_end"] = total.figure("tok/s")
+    found.update(_closed_loop(rate, entry, count, servers, request.answer))
     return found, missing
 
 
-def _end_to_end(rate: Estimate, entry: Estimate, count: int, servers: int, answer: int) -> Estimate:
-    """Return output tokens/s over all replicas in a closed loop, prompts counted."""
-    users = max(1, round(count / servers))
-    one = rate.scaled(1 / servers)
-    loop = closed_loop(one, entry, concurrency=users, output_tokens=answer).output_tps
-    if servers == 1:
-        return loop
-    return replace(
-        loop.scaled(servers),
-        low=loop.low * servers * (1 - ROUTING_LOSS),
-        basis=f"{servers} times {loop.basis}",
+def _cached(candidate: Candidate, prompt: int, contexts: str, hit: float | None) -> int:
+    """Return the prompt tokens that the prefix cache holds: as stated, all of a shared context.
+
+    The engine reuses whole blocks, and computes the last token in any case.
+    """
+    option, memory = candidate.option, candidate.memory
+    if not option.prefix_cache:
+        return 0
+    share = hit if hit is not None else (1.0 if contexts == "shared" else 0.0)
+    if share >= 1:
+        return prompt - 1
+    block = memory.layout.block_tokens if isinstance(memory, Memory) else 1
+    return int(prompt * share) // block * block
+
+
+def _warm(
+    candidate: Candidate, request: _Request, together: float, rates: Rates, cold: Estimate
+) -> tuple[Estimate, Estimate]:
+    """Return the warm time to the first token, and what one such prompt costs the engine."""
+    option, box = candidate.option, rates.scene.box
+    same = box.name == WARM_CARD
+    tail = None
+    if 0 < request.cached < request.prompt - 1:
+        tail = prefill_ms(option, box, request.prompt, request.cached)
+    if tail is None:
+        warm = warm_ttft_ms(warm_fit(), together, request.prompt, same_card=same)
+        warm = replace(warm, kind=weakest(warm.kind, box.figure_floor))
+        if not request.cached:
+            return warm, cold
+        alone = warm_fit().request_ms + warm_fit().token_ms * request.prompt
+        return warm, replace(warm, value=alone, low=alone / 2, high=alone * 2)
+    base = warm_ttft_ms(warm_fit(), 1, request.cached, same_card=same)
+    turns = (together + 1) / 2
+    warm = Estimate(
+        base.value + tail.value * turns,
+        base.low + tail.low,
+        base.high + tail.high * max(1.0, together),
+        weakest(base.kind, tail.kind, box.figure_floor),
+        tail.n,
+        f"{tail.basis}; {base.basis}",
     )
+    return warm, tail
+
+
+def _closed_loop(
+    rate: Estimate, entry: Estimate, count: int, servers: int, answer: int
+) -> dict[str, Figure]:
+    """Return throughput over all replicas, first token and pace in a closed loop with prompts."""
+    users = max(1, round(count / servers))
+    loop = closed_loop(rate.scaled(1 / servers), entry, concurrency=users, output_tokens=answer)
+    total = loop.output_tps
+    if servers > 1:
+        total = replace(
+            total.scaled(servers),
+            low=total.low * servers * (1 - ROUTING_LOSS),
+            basis=f"{servers} times {total.basis}",
+        )
+    down, up = total.value / total.low, total.high / total.value
+
+    def time(value: float) -> Figure:
+        return replace(total, value=value, low=value / up, high=value * down).figure("ms")
+
+    return {
+        "output_tps_end_to_end": total.figure("tok/s"),
+        "ttft_end_to_end_ms": time(loop.ttft_ms),
+        "tpot_end_to_end_ms": time(loop.tpot_ms),
+    }

@@ -21,6 +21,7 @@ from qwendeploy.planning.capacity import capacity_lines
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
+from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.stated_weights import STATED, is_folder
@@ -50,7 +51,7 @@ def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Qualit
         reasons=_reasons(result, best),
         capacity=capacity,
         assumptions=_assumptions(result, best),
-        warnings=_warnings(best),
+        warnings=_warnings(best, predictions),
     )
 
 
@@ -230,13 +231,31 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         lines.append(f"{row.name}, which no table has, holds {row.quant} weights of this model")
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
+    if workload.prefix_hit and not option.prefix_cache:
+        lines.append("no prompt is found in a cache: prefix caching is off (--prefix-cache on)")
     if workload.isl is None or workload.osl is None:
         isl, osl = request_lengths(result.load.context, workload.isl, workload.osl)
         lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
     return tuple(lines)
 
 
-def _warnings(best: Scored) -> tuple[PlanWarning, ...]:
+def _warnings(best: Scored, predictions: Predictions) -> tuple[PlanWarning, ...]:
+    pause = predictions.stall_ms
+    stalls = []
+    if pause is not None and pause.value > STALL_LIMIT_MS:
+        step = best.candidate.option.max_num_batched_tokens
+        stalls.append(
+            PlanWarning(
+                rule="prefill-stall",
+                text=f"while a prompt is prefilled in steps of {step} tokens, decoding requests "
+                f"pause up to {pause.value / 1000:.1f} s; a smaller --max-num-batched-tokens "
+                "shortens that",
+            )
+        )
+    return (*stalls, *_rule_warnings(best))
+
+
+def _rule_warnings(best: Scored) -> tuple[PlanWarning, ...]:
     return tuple(
         PlanWarning(rule=fired.rule.id, text=fired.reason)
         for fired in best.candidate.fired

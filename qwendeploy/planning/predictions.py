@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from qwendeploy.documents import Cell, Predictions
 from qwendeploy.figures import Figure, Kind, weakest
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.planning.latencies import latencies
+from qwendeploy.planning.latencies import LATENCY_NAMES, latencies
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate, Memory
 
-LATENCY_FIGURES = ("ttft_warm_ms", "ttft_cold_ms", "output_tps_end_to_end")
 RATE_FIGURES = (
     "aggregate_decode_tps",
     "per_user_decode_tps",
@@ -127,7 +126,7 @@ def _predictions(
         figures.update(found)
         reasons.update(missing)
     else:
-        reasons.update(dict.fromkeys(LATENCY_FIGURES, "not computed for options that lost"))
+        reasons.update(dict.fromkeys(LATENCY_NAMES, "not computed for options that lost"))
     missing = {name: why for name, why in reasons.items() if figures.get(name) is None}
     return Predictions(**figures, reasons=missing)
 

@@ -150,6 +150,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         contexts=load.contexts,
         prefix_cache=option.prefix_cache,
         context_assumed=workload.typical_context is None,
+        prefix_hit=(workload.prefix_hit or 0.0) if option.prefix_cache else 0.0,
     )
     beside = [
         Load(1, load.context, load.contexts),

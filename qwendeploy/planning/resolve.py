@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 ROUNDS = 3
 """Times that the seats may be lowered to what the pool holds (DESIGN: at most three rounds)."""
 
-DEFAULT_BATCHED_TOKENS = 8192
-"""Where no rule and no measured series says otherwise: the upstream server default for H100-class
-and larger cards is 8192 (vLLM 0.20.1 to 0.33.0 argument defaults)."""
-
 DEFAULT_UTILIZATION = 0.90
 """Where no rule knows the card: below the engine's own default of 0.92 (vLLM 0.20.0 and later)."""
 
@@ -224,13 +220,16 @@ def _with_preferences(draft: _Draft, scene: Scene) -> Option:
             if effect.kind == "prefer" and effect.field and effect.field.startswith("resolved."):
                 preferred.setdefault(effect.field.partition(".")[2], effect.value)
     update: dict[str, object] = {}
-    for name, default in (
-        ("max_num_batched_tokens", DEFAULT_BATCHED_TOKENS),
+    defaults: tuple[tuple[str, float | None], ...] = (
+        ("max_num_batched_tokens", None),
         ("gpu_memory_utilization", DEFAULT_UTILIZATION),
         ("capture_size", None),
-    ):
+    )
+    for name, default in defaults:
         if getattr(scene.pins, name) is None:
             value = preferred.get(name, default)
+            if value is None and name == "max_num_batched_tokens":
+                value = scene.step_for(draft.option)
             update[name] = int(value) if isinstance(value, float) and value > 1 else value
     return draft.option.model_copy(update=update)
 

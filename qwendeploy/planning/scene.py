@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from qwendeploy.documents import Workload
+from qwendeploy.documents import Option, Workload
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.facts import Facts, machine_facts, workload_facts
 from qwendeploy.planning.knowledge import Knowledge
@@ -25,6 +25,8 @@ class Scene:
     knowledge: Knowledge
     rules: RuleBook
     typical_context: int
+    _steps: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False, repr=False)
+    """Steps found so far; shared by the scenes that are made from this one."""
 
     @property
     def pins(self) -> Pins:
@@ -50,6 +52,15 @@ class Scene:
     def for_options(self, facts: Facts) -> Scene:
         """Return the scene with the rules narrowed to options that share these facts."""
         return replace(self, rules=self.rules.narrowed(facts))
+
+    def step_for(self, option: Option) -> int:
+        """Return the scheduler step in tokens that the option's prefill speed allows."""
+        kind = (option.quant, option.engine, option.tp, option.spec_method, option.spec_tokens)
+        if kind not in self._steps:
+            from qwendeploy.planning.prefill_speed import step_for
+
+            self._steps[kind] = step_for(option, self.box)
+        return self._steps[kind]
 
     def states(self, name: str) -> bool:
         """Say whether the user stated this part of the option."""

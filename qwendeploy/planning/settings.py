@@ -40,7 +40,7 @@ def base_flags(option: Option, scene: Scene) -> list[Chosen]:
         _flag(
             "--max-num-batched-tokens",
             option.max_num_batched_tokens,
-            "tokens of one scheduler step",
+            "tokens of one scheduler step: a prompt of another request pauses decoding that long",
         ),
     ]
     if option.kv_cache_dtype == "fp8":

@@ -164,7 +164,17 @@ def _end_to_end(plan: Plan) -> str:
     point = plan.operating_point
     figures = plan.predictions
     text = figure_text(figures.output_tps_end_to_end, reason=_why(figures, "output_tps_end_to_end"))
-    return f"{text} ({point.isl} in, {point.osl} out)"
+    hit = f", {point.prefix_hit:.0%} of it cached" if point.prefix_hit else ""
+    text += f" ({point.isl} in{hit}, {point.osl} out"
+    for name, figure in (
+        ("TTFT", figures.ttft_end_to_end_ms),
+        ("TPOT", figures.tpot_end_to_end_ms),
+    ):
+        if figure is not None:
+            text += f"; {name} {format_count(figure.value)} ms"
+    if figures.stall_ms is not None:
+        text += f"; pauses to {format_count(figures.stall_ms.value)} ms"
+    return f"{text})"
 
 
 def _alternatives(plan: Plan) -> list[str]:
