@@ -163,11 +163,11 @@ def resolve_machine(
     )
 
 
-def run_directory(runs: Path) -> Path:
-    """Return a new directory name for a run below ``runs``; nothing is created."""
+def new_run_id() -> str:
+    """Return an id for a run that is about to start; its directory below ``runs`` is named so."""
     from qwendeploy.verification.settings import run_name
 
-    return runs / run_name()
+    return run_name()
 
 
 def verify(
@@ -181,6 +181,7 @@ def verify(
     force: bool = False,
     rate_only: bool = False,
     boots: int = 1,
+    run_id: str | None = None,
     told: Callable[[str, float | None], None] = lambda _text, _share: None,
     inputs: Mapping[str, Any] | None = None,
 ) -> tuple[RunDocument, VerifyReport]:
@@ -214,10 +215,19 @@ def verify(
     for boot in range(boots):
         if boots > 1 and plan_file is not None:
             _start_anew(plan_file, told)
-        place = directory / f"boot-{boot + 1}" if directory and boots > 1 else directory
+        place, name = directory, run_id
+        if boots > 1:
+            place = directory / f"boot-{boot + 1}" if directory else None
+            name = f"{run_id}-{boot + 1}" if run_id else None
         runs.append(
             verify_once(
-                plan, target, wanted, directory=place, told=told, inputs=dict(inputs or {})
+                plan,
+                target,
+                wanted,
+                directory=place,
+                told=told,
+                inputs=dict(inputs or {}),
+                run_id=name,
             )
         )
     run, count = runs[0], 1

@@ -613,6 +613,8 @@ class Stream:
             ending = await self.strike()
             if ending:
                 return ending
+            if self.o.path_ms and not self.request.log:
+                await asyncio.sleep(self.o.path_ms / 1e3)
             now = time.perf_counter()
             if self.request.log:
                 self.server.engine.itl.append(now - self.request.log[-1][0])
@@ -724,6 +726,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--boot-epoch", type=float, default=round(time.time(), 2))
     p.add_argument("--die", default="unhealthy", choices=("unhealthy", "exit"))
     p.add_argument("--faults", default="[]", help="JSON list of faults")
+    p.add_argument("--path-ms", type=float, default=0.0, help="first tokens held back after engine")
     p.add_argument("--drop-kept", action="store_true", help="close connections after a stream")
     p.add_argument("--certificate", default="", help="PEM file with key: serve TLS")
     p.add_argument("--log", default="")

@@ -105,6 +105,27 @@ def healthy(port: int) -> bool:
         return False
 
 
+def capture(url: str, place: Path) -> None:
+    """Keep one streamed answer as the server sends it: the source of the suite's fixtures."""
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "the lazy dog jumps over the quick brown"}],
+        "max_tokens": 12,
+        "min_tokens": 12,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        place.write_bytes(answer.read())
+
+
 def tiny_plan(rate: float, spread: float) -> Plan:
     plan = small_plan(rate, spread, concurrency=4)
     option = plan.option.model_copy(
@@ -149,6 +170,7 @@ def test_a_tiny_model_is_planned_read_back_verified_and_reported(tmp_path: Path)
         flags += ["--speculative-config", DRAFTS]
     with vllm(model("qwen3"), tmp_path / "server.log", *flags) as url:
         target = resolve_target(url)
+        capture(url, Path(ROOT or ".") / f"stream-{VERSION}.sse")
         first, _ = verify(None, resolve_target(url, model="tiny"), Settings(**SETTINGS | {
             "fill": False, "gates": False, "concurrency": 4, "context": 600}))  # fmt: skip
         rate = first.figures["aggregate_decode_tps"]

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "not-drafting": (("--draftless",), unchanged, "stood still"),
     "low-acceptance": (("--tokens", "1"), unchanged, "acceptance length 1.00"),
     "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
+    "slow-path": (("--path-ms", "80"), unchanged, "by the server's own histogram"),
     "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),
     "falling-rate": (("--drift-per-minute", "4"), unchanged, "a minute"),
     "capture-exceeded": ((), with_option(capture_size=8), "3 streams x 4 tokens = 12"),

@@ -39,6 +39,7 @@ def test_a_plan_is_verified_into_a_directory_of_its_own(tmp_path: Path) -> None:
         assert done.stderr == ""
         assert done.stdout.startswith("CONFIRMED: predicted 300 ± 36 tok/s, measured ")
         (run,) = (tmp_path / "runs").iterdir()
+        assert json.loads((run / "run.json").read_text())["run_id"] == run.name
         names = sorted(path.name for path in run.iterdir())
         assert names == ["report.html", "run.json", "verify.json", "verify.txt"]
         assert (run / "verify.txt").read_text() == done.stdout.rsplit("written:")[0]

@@ -103,7 +103,8 @@ def command(
             raise UserError("--rate-only leaves out fill and gates", where="--fill, --gates")
         settings["fill"] = settings["gates"] = False
     access = {name: settings.pop(name) for name in ACCESS}
-    directory = output or api.run_directory(runs)
+    run_id = api.new_run_id()
+    directory = output or runs / run_id
     inputs = {
         "plan": str(plan) if plan else None,
         "base_url": base_url,
@@ -117,6 +118,7 @@ def command(
                 settings=settings,
                 limits=limits,
                 boots=boots or 1,
+                run_id=run_id,
                 access=access,
                 directory=directory,
                 force=force,

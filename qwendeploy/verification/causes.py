@@ -70,6 +70,28 @@ def proxied(evidence: Evidence) -> Cause | None:
     )
 
 
+PATH_MS, PATH_SHARE = 20.0, 0.1
+"""What network and client may add to the server's own time to first token."""
+
+
+def slow_path(evidence: Evidence) -> Cause | None:
+    steps = [step for step in evidence.run.steps if step.shape == "prompt"]
+    server = steps[0].server.get("ttft_mean_ms") if steps else None
+    if server is None:
+        return None
+    spreads = [s for s in steps[0].distributions if s.name.startswith("ttft")]
+    count = sum(spread.n for spread in spreads)
+    client = sum(spread.mean * spread.n for spread in spreads) / count if count else 0.0
+    if client <= server * (1 + PATH_SHARE) + PATH_MS:
+        return None
+    return Cause(
+        id="slow-path",
+        text="first tokens take longer to arrive than the server takes to make them",
+        evidence=f"{client:.0f} ms at the client, {server:.0f} ms by the server's own histogram",
+        fix="measure on the server's machine; look at network, TLS and what stands between",
+    )
+
+
 def usage_contradicts(evidence: Evidence) -> Cause | None:
     bad = [s for s in evidence.run.steps if "usage" in s.requests.failures]
     if not bad:
@@ -366,6 +388,7 @@ def hosts_busy(evidence: Evidence) -> Cause | None:
 SIGNATURES: tuple[Signature, ...] = (
     client_bound,
     proxied,
+    slow_path,
     usage_contradicts,
     count_too_high,
     other_traffic,

@@ -267,7 +267,8 @@ class FillRun:
             wanted = self.blocks_held(self._contexts(sample.at))
             if wanted is None:
                 break
-            held = usage * (total - 1)
+            engines = sample.metrics.engines if sample.metrics else 1
+            held = usage * (total - 1) * engines
             off = max(wanted[0] - held, held - wanted[1], 0.0)
             if best is None or off < best[0]:
                 best = (off, held, wanted)

@@ -63,6 +63,7 @@ class Session:
         directory: Path | None = None,
         told: Told = lambda _text, _share: None,
         inputs: dict[str, Any] | None = None,
+        run_id: str | None = None,
     ) -> None:
         if target.model is None and plan is not None:
             target = replace(target, model=plan.served_model_name)
@@ -73,7 +74,7 @@ class Session:
         self.effort = EFFORT[settings.level]
         now = datetime.now(UTC)
         self.created = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.run_id = run_name()
+        self.run_id = run_id or run_name()
         self.began = time.perf_counter()
         self.status: RunStatus = "incomplete"
         self.stage = "started"

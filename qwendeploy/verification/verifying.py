@@ -53,9 +53,18 @@ def verify_once(
     directory: Path | None = None,
     told: Callable[[str, float | None], None] = lambda _text, _share: None,
     inputs: dict[str, Any] | None = None,
+    run_id: str | None = None,
 ) -> RunDocument:
     """Return the run of one boot of a server, saved as it goes; errors as ``verify``."""
-    session = Session(target, settings, plan=plan, directory=directory, told=told, inputs=inputs)
+    session = Session(
+        target,
+        settings,
+        plan=plan,
+        directory=directory,
+        told=told,
+        inputs=inputs,
+        run_id=run_id,
+    )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_until_told_to_stop(session))
 
