@@ -128,3 +128,13 @@ def test_a_prediction_is_no_wider_than_the_page(run: Any) -> None:
 
     assert ran.code == 0
     assert max(len(line) for line in ran.out.splitlines()) <= 100
+
+
+def test_a_capability_that_is_none_is_refused_in_a_plan(run: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    assert run(*RECOMMEND, "-o", plan).code == 0
+    plan.write_text(plan.read_text().replace("compute_capability: '12.0'", "compute_capability: x"))
+    ran = run("predict", "--plan", plan)
+
+    assert ran.code == 2
+    assert "compute_capability" in ran.err

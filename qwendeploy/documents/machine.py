@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -39,7 +39,7 @@ class Gpu(Model):
     memory_free_mib: int | None = None
     memory_shared: bool = False
     """The tool refuses a total, as on cards that share the host's memory."""
-    compute_capability: str | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
     compute_capability_by_name: bool = False
     mig: bool = False
     vgpu: bool = False
