@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,11 @@ from qwendeploy.verification.verifying import loop_factory, verify
 
 T = TypeVar("T")
 BRIEF = Limits(connect=2, first=4, gap=1.5, total=60)
+
+
+def oversubscription() -> float:
+    """Return how many times more work than cores this host has, at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def on_client(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from known import Known, known_server, tokens_between
-from measuring import on_client
+from measuring import on_client, oversubscription
 
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode import Decode, DecodeResult, DecodeSettings
@@ -83,7 +83,8 @@ def test_first_token_is_the_servers_within_three_milliseconds(
     assert len(seen) == len(true) == concurrency
     mean_true, mean_seen = sum(true) / len(true), sum(seen) / len(seen)
     assert mean_seen >= mean_true - 0.001
-    assert mean_seen - mean_true <= 0.003 + 0.01 * mean_true, f"load {os.getloadavg()}"
+    allowed = (0.003 + 0.01 * mean_true) * oversubscription()
+    assert mean_seen - mean_true <= allowed, f"load {os.getloadavg()}"
 
 
 @pytest.mark.parametrize("usage", ["final", "reject-continuous", "none"])
