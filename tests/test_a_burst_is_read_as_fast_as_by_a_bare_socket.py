@@ -25,7 +25,7 @@ def benchmark() -> Any:
 
 @pytest.mark.parametrize("concurrency", [8, 32])
 def test_a_burst_costs_at_most_three_milliseconds_more(tmp_path: Path, concurrency: int) -> None:
-    """Best of four; on a host with more work than cores every step waits its turn as much longer."""
+    """Best of four; on a host with more work than cores every step waits as much longer."""
     client = benchmark()
     client.ROUNDS, client.TOKENS = 1, 24
     client.BODY = {**client.BODY, "max_tokens": 24}
