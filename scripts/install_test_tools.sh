@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the programs that judge our artefacts available to the tests: dockerd, docker compose,
-# quadlet, systemd-analyze, nginx, and a small Python root file system for container tests.
+# quadlet, systemd-analyze, nginx, chromium, and a small Python root file system for container tests.
 # Debian 12 packages are installed; Debian 13 ones are only unpacked under .test-tools/root.
 # Writes .test-tools/env, to be sourced before pytest. Does nothing when all of it is there.
 set -euo pipefail
@@ -18,7 +18,7 @@ give_up() {
 complete() {
   [ "$(cat "$tools/version" 2>/dev/null)" = "$version" ] && [ -s "$tools/env" ] &&
     command -v dockerd >/dev/null && command -v runc >/dev/null && command -v docker >/dev/null &&
-    command -v systemd-analyze >/dev/null
+    command -v systemd-analyze >/dev/null && command -v chromium >/dev/null
 }
 PATH=$PATH:/usr/sbin:/sbin
 if complete; then exit 0; fi
@@ -27,7 +27,7 @@ command -v apt-get >/dev/null 2>&1 || give_up "no apt-get: the tests of real too
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
-apt-get -qq install -y --no-install-recommends docker.io systemd >/dev/null
+apt-get -qq install -y --no-install-recommends docker.io systemd chromium >/dev/null
 
 rm -rf "$tools"
 mkdir -p "$tools/apt/lists/partial" "$tools/apt/cache/archives/partial" \
