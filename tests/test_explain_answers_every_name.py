@@ -96,7 +96,7 @@ def test_templates_are_shown_as_names() -> None:
 
 def test_quality_shows_the_evidence_of_every_class() -> None:
     values = {fact.label: fact.value for fact in explain("quality")[0].facts}
-    assert values["Lorbus/Qwen3.6-27B-int4-AutoRound"].startswith("relaxed")
+    assert values["Lorbus/Qwen3.6-27B-int4-AutoRound int4-autoround"].startswith("relaxed")
     assert any("BF16's own noise" in value for value in values.values())
 
 

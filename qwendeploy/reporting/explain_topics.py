@@ -49,7 +49,9 @@ def topics_named(wanted: str) -> list[Explanation]:
             continue
         facts = [Fact(label="unit", value=topic.unit)] if topic.unit else []
         if name == "quality":
-            facts += _quality_facts()
+            from qwendeploy.reporting.explain_quality import quality_facts
+
+            facts += quality_facts()
         return [
             Explanation(
                 topic=name,
@@ -62,17 +64,3 @@ def topics_named(wanted: str) -> list[Explanation]:
             )
         ]
     return []
-
-
-def _quality_facts() -> list[Fact]:
-    """Return the class of every checkpoint with the divergence behind it."""
-    from qwendeploy.tables.quality import class_rows, find_kl
-
-    facts = []
-    for row in class_rows():
-        divergence = find_kl(row)
-        multiple = divergence.noise_multiple if divergence else None
-        shown = f", {multiple:.1f} × BF16's own noise" if multiple is not None else ", not measured"
-        kv = f" with {row.kv_cache_dtype} KV" if row.kv_cache_dtype else ""
-        facts.append(Fact(label=f"{row.checkpoint}{kv}", value=row.quality_class + shown))
-    return facts
