@@ -27,12 +27,16 @@ class Named(Protocol):
 def plan_id(
     option: Option, flags: Iterable[Named], env: Iterable[Named], point: OperatingPoint
 ) -> str:
-    """Return the first 12 hex digits of the SHA-256 over what the plan runs and promises."""
+    """Return the first 12 hex digits of the SHA-256 over what the plan runs and promises.
+
+    A value that is its field's default is not hashed, so that a plan keeps its id when a later
+    version of the document knows one field more.
+    """
     content = {
-        "option": option.model_dump(mode="json"),
+        "option": option.model_dump(mode="json", exclude_defaults=True),
         "flags": [[setting.name, setting.value] for setting in flags],
         "env": [[setting.name, setting.value] for setting in env],
-        "point": point.model_dump(mode="json"),
+        "point": point.model_dump(mode="json", exclude_defaults=True),
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
