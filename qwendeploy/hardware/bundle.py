@@ -40,6 +40,12 @@ _FILES = (
 _BOOT_WORD = re.compile(r"iommu|^pci|nvidia|nouveau|hugepage|numa", re.IGNORECASE)
 """Boot options that matter to GPUs; the others may name disks, hosts and services."""
 
+_DAEMON_KEYS = (
+    *("runtimes", "default-runtime", "features", "exec-opts", "default-shm-size"),
+    *("storage-driver", "log-driver", "live-restore", "default-ulimits", "cgroup-parent"),
+)
+"""Settings of the Docker daemon that matter to GPUs; others name registries, proxies and hosts."""
+
 MAX_PART = 2**20
 """Longest part of the bundle in characters."""
 
@@ -64,9 +70,23 @@ def bundle_parts(
         if (text := probe.read(path)) is not None:
             if path == "/proc/cmdline":
                 text = " ".join(word for word in text.split() if _BOOT_WORD.search(word)) + "\n"
+            elif path == "/etc/docker/daemon.json":
+                text = _daemon_settings(text)
             parts[path.strip("/").replace("/", "_") + ".txt"] = text
     identity = identity_of(probe)
     return {name: redact(text[:MAX_PART], identity) for name, text in parts.items()}
+
+
+def _daemon_settings(text: str) -> str:
+    """Return the settings that matter to GPUs, and the names of the others."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return "is no JSON\n"
+    if not isinstance(content, dict):
+        return "is no JSON object\n"
+    kept = {key: content[key] for key in _DAEMON_KEYS if key in content}
+    return json.dumps({**kept, "left out": sorted(set(content) - set(kept))}, indent=2) + "\n"
 
 
 def bundle_bytes(report: DoctorReport, probe: Probe | None = None, *, live: bool = True) -> bytes:

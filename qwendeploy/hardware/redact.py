@@ -1,7 +1,9 @@
 """Taking out of a text what names a person, a computer or a secret.
 
 What is known of this computer (host, user, home) is replaced wherever it stands; addresses,
-identifiers, serials and tokens are known by their form. Loopback and the unspecified address stay.
+identifiers, serials and tokens are known by their form, secrets also by the name before them.
+Folders outside the system's own are cut to their last part. Loopback and the unspecified address
+stay.
 """
 
 from __future__ import annotations
@@ -21,26 +23,56 @@ from qwendeploy.hardware.probe import Probe
 GENERIC = frozenset({"root", "localhost", "nvidia", "user", "none", "unknown", "docker", "linux"})
 """Names that say nothing about a person or a computer."""
 
-SECRET_NAME = re.compile(r"token|secret|passw|api_?key|credential|auth|private", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"token|secret|passw|pwd|passphrase|api_?key|_key|credential|auth|private|dsn|cookie|webhook",
+    re.IGNORECASE,
+)
 
 _HEX = "[0-9A-Fa-f]"
+_VALUE = r"(?:\\?\"[^\"\n]*\"|'[^'\n]*'|(?!<)[^\s\"']{2,})"
+_NAMED = (
+    r"(?:token(?!s|iz)|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|[_-]key|credential|webhook)"
+)
+_SYSTEM = (
+    r"(?:usr|opt|bin|sbin|lib\w*|proc|sys|dev|etc|run|root|tmp|var/(?:run|lib/docker)|home|Users)"
+)
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.{0,8000}?"
+            r"(?:-----END [A-Z0-9 ]{0,50}-----|\Z)",
+            re.DOTALL,
+        ),
+        "<private key>",
+    ),
     (re.compile(r"\bhf_[A-Za-z0-9]{6,}"), "<token>"),
     (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{6,}"), "<token>"),
     (re.compile(r"\b(?:gh[opsur]|glpat|xox[abp])[_-][A-Za-z0-9_-]{8,}"), "<token>"),
-    (re.compile(r"\bgithub_pat_\w{8,}|\bAKIA[0-9A-Z]{12,}|\bnvapi-[\w-]{8,}"), "<token>"),
+    (re.compile(r"\bgithub_pat_\w{8,}|\bA[KS]IA[0-9A-Z]{12,}|\bnvapi-[\w-]{8,}"), "<token>"),
+    (re.compile(r"\b(?:npm|dckr_pat|dckr_oat|dop_v1|shpat|glsa)_[\w-]{12,}"), "<token>"),
+    (re.compile(r"\b(?:pypi|xapp)-[\w-]{12,}|\bAIza[\w-]{30,}|\bSG\.[\w-]{12,}"), "<token>"),
+    (re.compile(r"\bya29\.[\w-]{12,}|\b\d{8,10}:AA[\w-]{30,}"), "<token>"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), "<token>"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), r"\1 <token>"),
+    (re.compile(r"(?i)\b((?:set-)?cookie\s*:)[^\n]+"), r"\1 <secret>"),
+    (re.compile(r"(\w{2,12}://)[^/\s]{1,400}@(?=[\w.\[])"), r"\1<secret>@"),
+    (re.compile(r"(\bhttps?://[^\s?\"'<>]{1,400}\?)[^\s\"'<>]+"), r"\1<query>"),
     (
         re.compile(
-            r"(?i)([\"']?[\w.-]*(?:token(?!s|iz)|secret|passw(?:or)?d|api[_-]?key|credential)[\w.-]*[\"']?"
-            r"\s*[=:]\s*[\"']?)(?!<)[^\s\"',;&]{3,}"
+            r"(?i)((?<![\w-])--?[\w-]{0,40}?(?:key|token|secret|passw(?:or)?d|passphrase|pwd)[= ]"
+            rf"\s*){_VALUE}"
         ),
         r"\1<secret>",
     ),
-    (re.compile(r"(?i)(--(?:api-key|token|password)[= ])\S+"), r"\1<secret>"),
-    (re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@"), r"\1<secret>@"),
-    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<mail>"),
+    (
+        re.compile(
+            rf"(?i)((?<![\w-])[\w-]{{0,60}}?{_NAMED}[\w-]{{0,60}}\\?[\"']?\s{{0,60}}[=:]\s{{0,8}}){_VALUE}"
+        ),
+        r"\1<secret>",
+    ),
+    (re.compile(r"(\s(?:-u|--user)[= ]\s*)[^\s:]{1,80}:\S+"), r"\1<secret>"),
+    (re.compile(r"(\bsshpass\s+-p\s*)\S+"), r"\1<secret>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}"), "<mail>"),
     (
         re.compile(rf"\b(?:(?:GPU|MIG)-)?{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"),
         "<uuid>",
@@ -49,8 +81,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?<![\w:])(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}(?![\w:])"), "<mac>"),
     (
         re.compile(
-            r"(?i)(<(?:serial|board_part_number|chassis_serial_number|gpu_fabric_guid|pdi|host_id)>)"
-            r"[^<]+"
+            r"(?i)(<(?:serial|board_part_number|chassis_serial_number|gpu_fabric_guid|pdi|gpu_pdi"
+            r"|host_id)>)[^<]+"
         ),
         r"\1<serial>",
     ),
@@ -58,9 +90,22 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no))?[\"']?\s*[:=,]\s*[\"']?)[\w-]{4,}"),
         r"\1<serial>",
     ),
+    (re.compile(r"(?i)(\b(?:PDI|GPU Fabric GUID)\s*:\s*)(?!N/A)\S+"), r"\1<serial>"),
     (re.compile(r"\b(?=\d{13}\b)\d{13}\b"), "<serial>"),
-    (re.compile(r"(/(?:home|Users)/)[^/\s\"':]+"), r"\1<user>"),
-    (re.compile(r"(?i)([A-Z]:\\Users\\)[^\\\s\"':]+"), r"\1<user>"),
+    (re.compile(rf"(?<![\w:/.-])(?:0x)?{_HEX}{{32,}}(?!\w)"), "<hex>"),
+    (
+        re.compile(
+            r"(?<![\w+/.-])(?=[A-Z0-9+]{0,200}[a-z])(?=[a-z0-9+]{0,200}[A-Z])"
+            r"(?=[A-Za-z+]{0,200}\d)[A-Za-z0-9+]{24,200}={0,2}(?![\w-])"
+        ),
+        "<random>",
+    ),
+    (re.compile(r"(/(?:home|Users)/)(?:[^/\n\"':|]{1,64}(?=/)|[^/\s\"':|]+)"), r"\1<user>"),
+    (
+        re.compile(r"(?i)([A-Z]:\\{1,2}Users\\{1,2})(?:[^\\\n\"':|]{1,64}(?=\\)|[^\\\s\"':|]+)"),
+        r"\1<user>",
+    ),
+    (re.compile(rf"(?<![\w./:<>~-])/(?!{_SYSTEM}/)(?:[^/\s\"':,|<>]{{1,200}}/)+"), "<path>/"),
 )
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(?:%\w+)?(?![\w:])")
