@@ -174,7 +174,7 @@ def test_a_tiny_model_is_planned_read_back_verified_and_reported(tmp_path: Path)
         first, _ = verify(None, resolve_target(url, model="tiny"), Settings(**SETTINGS | {
             "fill": False, "gates": False, "concurrency": 4, "context": 600}))  # fmt: skip
         rate = first.figures["aggregate_decode_tps"]
-        assert rate is not None
+        assert rate is not None, (first.reasons, first.steps)
         plan = tiny_plan(rate.value, 0.19)
         run, report = verify(plan, target, Settings(**SETTINGS), directory=tmp_path / "run")
     write_report(tmp_path / "run", report, plan)

@@ -217,3 +217,23 @@ def test_windows_between_arrivals_of_one_stream_have_no_edge_error(streams: int)
 )
 def test_steadiness_is_seen_not_assumed(rates: list[float], steady: bool) -> None:
     assert is_steady(rates, 0.03) is steady
+
+
+def test_a_captured_stream_of_a_real_server_is_read() -> None:
+    """vLLM 0.32.0 with ngram drafting on a random model: 12 tokens asked for, two in one chunk."""
+    raw = (DATA / "stream-vllm-0.32.0-ngram.sse").read_bytes()
+    record, parser = Record(0, limit=12), SseParser()
+    reader = ChunkReader(record, keep=True)
+    counts = []
+    for number, data in enumerate([*parser.feed(raw), *parser.finish()]):
+        fresh = reader.apply(data, float(number))
+        counts.append(fresh)
+    check_usage(record)
+    assert record.ok, record.message
+    assert record.tokens == 12
+    assert record.continuous
+    assert record.reasoning and not record.text
+    assert record.first_at == 1.0, "the role chunk is no token"
+    assert record.visible_at is None
+    assert max(counts) > 1
+    assert record.prompt_tokens == 28
