@@ -41,6 +41,7 @@ def machine_facts(box: Box) -> Facts:
         "machine.architecture": box.architecture,
         "machine.interconnect": "none" if box.count == 1 else machine.interconnect,
         "machine.p2p": machine.p2p,
+        "machine.card_p2p": box.model.p2p if box.model and not box.unlike else "unknown",
         "machine.display": box.display,
         "machine.unlike_cards": box.unlike,
         "machine.os": machine.os,

@@ -83,6 +83,9 @@ _FIELDS = (
         ("nvlink", "pcie", "unified", "none", "unknown"),
     ),
     Field("machine.p2p", C, "whether the cards reach each other's memory directly", TRI),
+    Field(
+        "machine.card_p2p", C, "whether the stock driver gives cards of this kind peer access", TRI
+    ),
     Field("machine.display", B, "a desktop holds memory of a chosen card"),
     Field("machine.unlike_cards", B, "the chosen cards are of different kinds"),
     Field("machine.os", C, "host system", ("linux", "wsl2", "windows", "container", "unknown")),
@@ -279,6 +282,11 @@ def readable(pass_: Pass, field: str) -> bool:
 def is_family(field: str) -> bool:
     """Say whether the field is a flag or a variable."""
     return field.startswith(("resolved.flag.", "resolved.env."))
+
+
+def sources_of(field: str) -> tuple[str, ...]:
+    """Return the facts that a field is read from: itself, or what it is computed from."""
+    return _COMPUTED[field][0] if field in _COMPUTED else (field,)
 
 
 def lookup(facts: Mapping[str, FactValue], field: str) -> FactValue | None:
