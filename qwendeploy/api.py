@@ -176,6 +176,7 @@ def verify(
     *,
     settings: Mapping[str, Any] | None = None,
     limits: Mapping[str, float | None] | None = None,
+    deadlines: Mapping[str, float] | None = None,
     access: Mapping[str, Any] | None = None,
     directory: Path | None = None,
     force: bool = False,
@@ -188,7 +189,8 @@ def verify(
     """Measure a live server, judge the plan if there is one, and write run and report.
 
     ``settings`` are the fields of ``verification.settings.Settings``, ``limits`` those of its
-    latency limits, ``access`` those of ``resolve_target``: model, key, certificates, proxy.
+    latency limits, ``deadlines`` those of the client's limits in seconds, ``access`` those of
+    ``resolve_target``: model, key, certificates, proxy.
     Without a directory nothing is written. With ``boots`` above 1 the plan is started anew by
     ``up`` for each and the interval is over boots.
 
@@ -200,6 +202,7 @@ def verify(
     from qwendeploy.documents.files import read_plan
     from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
     from qwendeploy.verification import target as where
+    from qwendeploy.verification.client import Limits as Deadlines
     from qwendeploy.verification.closed_loop import Limits
     from qwendeploy.verification.settings import Settings
     from qwendeploy.verification.verifying import report_on, verify_once
@@ -208,7 +211,13 @@ def verify(
     plan = read_plan(plan_file) if plan_file is not None else None
     address = where.address_of(plan, base_url)
     target = where.resolve_target(address, **(access or {}))
-    wanted = Settings(**{**(settings or {}), "latency_limits": Limits(**(limits or {}))})
+    wanted = Settings(
+        **{
+            **(settings or {}),
+            "latency_limits": Limits(**(limits or {})),
+            "limits": Deadlines(**(deadlines or {})),
+        }
+    )
     if directory is not None:
         claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
     runs = []

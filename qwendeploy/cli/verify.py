@@ -40,15 +40,57 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 @click.option("--rate-only", is_flag=True, help="Ask for the rate alone; no fill, no gates.")
 @click.option("--fill/--no-fill", default=None, help="Test the fill.")
 @click.option("--gates/--no-gates", default=None, help="Run the functional gates.")
-@click.option("--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096))
+@click.option(
+    "--c",
+    "--concurrency",
+    "concurrency",
+    type=click.IntRange(1, 4096),
+    help="Streams; else plan's.",
+)
 @click.option("--ctx", "context", type=TOKENS, help="Context of a request.")
-@click.option("--contexts", type=click.Choice(["shared", "separate"]))
-@click.option("--content", type=click.Choice([one.value for one in Content]))
+@click.option(
+    "--contexts",
+    type=click.Choice(["shared", "separate"]),
+    help="One warm context for all streams, or one each; as the plan runs it.",
+)
+@click.option(
+    "--content", type=click.Choice([one.value for one in Content]), help="What prompts are made of."
+)
 @click.option("--window", "window_s", type=FiniteRange(0.5, 3600), help="Seconds a window.")
 @click.option("--windows", type=click.IntRange(1, 1000), help="Windows at most.")
-@click.option("--settle", "settle_s", type=FiniteRange(1, 3600), default=45.0)
-@click.option("--patience", "patience_s", type=FiniteRange(1, 3600), default=30.0)
-@click.option("--hold", "hold_s", type=FiniteRange(0.5, 3600), default=5.0)
+@click.option(
+    "--settle",
+    "settle_s",
+    type=FiniteRange(1, 3600),
+    default=45.0,
+    help="Longest wait for a steady rate, s.",
+)
+@click.option(
+    "--patience",
+    "patience_s",
+    type=FiniteRange(1, 3600),
+    default=30.0,
+    help="A stream that the server keeps waiting so long will not run, s.",
+)
+@click.option(
+    "--hold",
+    "hold_s",
+    type=FiniteRange(0.5, 3600),
+    default=5.0,
+    help="How long a filled pool is watched, s.",
+)
+@click.option(
+    "--timeout-first",
+    type=FiniteRange(1, 86400),
+    default=600.0,
+    help="Longest wait for a first token, s.",
+)
+@click.option(
+    "--timeout-gap",
+    type=FiniteRange(1, 86400),
+    default=60.0,
+    help="Longest gap between tokens, s.",
+)
 @click.option("--repeats", type=click.IntRange(1, 100), help="Repeats of the first-token test.")
 @click.option("--wait", "wait_s", type=FiniteRange(0, 86400), default=30.0, show_default=True)
 @click.option(
@@ -73,7 +115,13 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 @click.option("--export-bench", type=click.Path(path_type=Path), help="vllm bench serve result.")
 @click.option("--keep-requests", is_flag=True, help="Keep per-request arrays in run.json.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of this run.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Where runs get directories of their own.",
+)
 @click.option("--force", is_flag=True, help="Overwrite a run in the directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
@@ -95,6 +143,7 @@ def command(
     if boots is not None and plan is None:
         raise UserError("a server is started anew from a plan", where="--boots", hint="give PLAN")
     limits = {name: settings.pop(name) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
+    deadlines = {"first": settings.pop("timeout_first"), "gap": settings.pop("timeout_gap")}
     settings["keep_requests"] = settings["keep_requests"] or export_bench is not None
     if settings["content"] is not None:
         settings["content"] = Content(settings["content"])
@@ -117,6 +166,7 @@ def command(
                 base_url,
                 settings=settings,
                 limits=limits,
+                deadlines=deadlines,
                 boots=boots or 1,
                 run_id=run_id,
                 access=access,
