@@ -72,12 +72,20 @@ def _head(run: RunDocument) -> Iterator[str]:
         if step.shape != "decode":
             continue
         clean = sum(window.clean for window in step.windows)
-        spread = f", cv {step.cv:.1%}" if step.cv is not None else ""
+        spread = f", cv {step.cv:.1%} ({stability(step.cv)})" if step.cv is not None else ""
         steady = {True: "steady", False: "NOT steady", None: "steadiness not known"}[step.steady]
         mean = f", mean context {step.context_mean:,.0f}" if step.context_mean else ""
         yield f"load   {len(step.windows)} windows ({clean} clean), {steady}{spread}{mean}"
         for note in step.notes:
             yield f"       {note}"
+
+
+def stability(cv: float) -> str:
+    """Return the word for a coefficient of variation of windows, in the bands of other tools."""
+    for limit, word in ((0.05, "stable"), (0.10, "good"), (0.20, "fair")):
+        if cv < limit:
+            return word
+    return "unstable"
 
 
 def figure_text(figure: Figure | None, *, kind: bool = True) -> str:
