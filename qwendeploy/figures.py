@@ -29,7 +29,10 @@ class Kind(StrEnum):
     @property
     def rank(self) -> int:
         """0 for the best evidence; larger is weaker."""
-        return list(Kind).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 def weakest(*kinds: Kind) -> Kind:

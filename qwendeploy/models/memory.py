@@ -118,22 +118,23 @@ def longest_context_for(
     The answer is a block edge: one token more takes another block of every request.
     """
     share = max(0, blocks - NULL_BLOCKS) // concurrency
-    low, high = 0, -(-max_model_len // layout.block_tokens)
-    while low < high:
-        middle = (low + high + 1) // 2
-        needed = blocks_held(layout, middle * layout.block_tokens, crossing=True)
-        low, high = (middle, high) if needed <= share else (low, middle - 1)
-    return min(low * layout.block_tokens, max_model_len)
+    edges = _edges_within(layout, share - layout.state_blocks_reserved, max_model_len)
+    return min(edges * layout.block_tokens, max_model_len)
+
+
+def _edges_within(layout: KvLayout, budget: int, ceiling: int) -> int:
+    """Return the most blocks of tokens whose attention blocks stay in ``budget``; 0 if none do."""
+    most = -(-ceiling // layout.block_tokens)
+    edges = min(most, max(0, budget) // layout.attention_groups)
+    while edges and layout.attention_blocks(edges * layout.block_tokens) > budget:
+        edges -= 1  # a sliding group holds a few blocks besides
+    return edges
 
 
 def largest_max_model_len(layout: KvLayout, blocks: int, ceiling: int = NATIVE_LENGTH) -> int:
     """Return the largest ``--max-model-len`` with which one request still fits; 0 if none does."""
-    low, high = 0, -(-ceiling // layout.block_tokens)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = blocks_reserved(layout, middle * layout.block_tokens) <= blocks
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return min(low * layout.block_tokens, ceiling)
+    edges = _edges_within(layout, blocks - layout.state_blocks_reserved, ceiling)
+    return min(edges * layout.block_tokens, ceiling)
 
 
 class Limit(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,8 +20,16 @@ from qwendeploy.planning.fields import (
     is_family,
     lookup,
     parse_version,
+    sources_of,
 )
-from qwendeploy.planning.rule import Effect, Rule, conditions_of, fill, resolve_value
+from qwendeploy.planning.rule import (
+    REFERENCE,
+    Effect,
+    Rule,
+    conditions_of,
+    fill,
+    resolve_value,
+)
 
 _LONGEST_TEXT = 4096
 """Characters of a foreign value that a pattern looks at, so that matching stays bounded."""
@@ -53,6 +61,10 @@ class CompiledRule:
     tests: tuple[tuple[str, Callable[[FactValue, Mapping[str, FactValue]], bool], bool], ...]
     """Field, test, and whether the test compares with another field."""
     checked_to: Version | None
+    reads: frozenset[str]
+    """Every fact that the firing, its effects or its words depend on."""
+    settled: bool = False
+    """Whether engine, fork and version are known to suit it."""
 
 
 def _comparable(kind: FieldType, value: Any) -> Any:
@@ -96,17 +108,32 @@ def _test(
 
         return member
     compare = _COMPARE[operator]
-    fixed = None
     if not _refers(operand):
-        fixed = _comparable(kind, operand)
+        return _with_fixed(kind, compare, _comparable(kind, operand))
 
     def order(fact: FactValue, facts: Mapping[str, FactValue]) -> bool:
         value = _comparable(kind, fact)
-        other = fixed
-        if other is None:
-            known = lookup(facts, operand[1:-1])
-            other = None if known is None else _comparable(kind, known)
-        return value is not None and other is not None and compare(value, other)
+        known = lookup(facts, operand[1:-1])
+        other = None if known is None else _comparable(kind, known)
+        return value is not None and other is not None and bool(compare(value, other))
+
+    return order
+
+
+def _with_fixed(
+    kind: FieldType, compare: Callable[[Any, Any], bool], fixed: Any
+) -> Callable[[FactValue, Mapping[str, FactValue]], bool]:
+    """Return the test against a value that the rule states: asked most often, so kept short."""
+    if fixed is None:
+        return lambda _fact, _facts: False
+    if kind is FieldType.NUMBER:
+        return lambda fact, _facts: isinstance(fact, int | float) and compare(fact, fixed)
+    if kind is FieldType.BOOLEAN:
+        return lambda fact, _facts: isinstance(fact, bool) and compare(fact, fixed)
+
+    def order(fact: FactValue, _facts: Mapping[str, FactValue]) -> bool:
+        value = _comparable(kind, fact)
+        return value is not None and compare(value, fixed)
 
     return order
 
@@ -127,7 +154,24 @@ def compile_rule(rule: Rule) -> CompiledRule:
         rule,
         tests,
         parse_version(applies.checked_to) if applies.checked_to else None,
+        _fields_read(rule),
     )
+
+
+@cache
+def _fields_in(text: str) -> tuple[str, ...]:
+    return tuple(REFERENCE.findall(text)) if "{" in text else ()
+
+
+def _fields_read(rule: Rule) -> frozenset[str]:
+    named: set[str] = {"option.engine", "option.fork", "option.engine_version", *rule.when}
+    for condition in rule.when.values():
+        named.update(op[1:-1] for _, op in conditions_of(condition) if _refers(op))
+    for effect in rule.effects:
+        named.update(effect.references())
+    for text in (rule.because, rule.missed_by, rule.would_return):
+        named.update(_fields_in(text))
+    return frozenset(source for name in named for source in sources_of(name))
 
 
 def rule_fires(rule: Rule, facts: Mapping[str, FactValue]) -> bool:
@@ -155,27 +199,40 @@ def narrow_rule(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> Compi
             left.append((name, test, refers))
         elif not test(fact, facts):
             return None
-    return replace(compiled, tests=tuple(left)) if len(left) < len(compiled.tests) else compiled
+    settled = engine is not None and fork is not None and (known or fork or not applies.versions)
+    if len(left) == len(compiled.tests) and settled == compiled.settled:
+        return compiled
+    return CompiledRule(
+        compiled.rule, tuple(left), compiled.checked_to, compiled.reads, bool(settled)
+    )
 
 
-def _holds(compiled: CompiledRule, facts: Mapping[str, FactValue], complete: bool) -> bool:
+def _applies(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> bool:
     applies = compiled.rule.applies
     if applies.engine is not None and facts.get("option.engine") != applies.engine:
         return False
     fork = facts.get("option.fork")
     if applies.fork is not None and fork is not applies.fork:
         return False
+    if not applies.versions or fork is True:
+        return True
+    return _version_in(str(facts.get("option.engine_version")), applies.versions)
+
+
+def _holds(compiled: CompiledRule, facts: Mapping[str, FactValue], complete: bool) -> bool:
+    if not compiled.settled and not _applies(compiled, facts):
+        return False
     for name, test, _ in compiled.tests:
-        fact = lookup(facts, name)
+        fact = facts.get(name)
+        if fact is None:
+            fact = lookup(facts, name)
         if fact is None:
             if not complete or not is_family(name):
                 return False
             fact = ABSENT
         if not test(fact, facts):
             return False
-    if not applies.versions or fork is True:
-        return True
-    return _version_in(str(facts.get("option.engine_version")), applies.versions)
+    return True
 
 
 @cache

@@ -294,14 +294,14 @@ def size_memory(option: Option, scene: Scene, **changes: Any) -> Memory:
     return Memory(answer.layout, answer.weights, answer.rest, answer.blocks, option.max_model_len)
 
 
-def memory_facts(memory: Memory, option: Option, scene: Scene) -> Facts:
-    """Return ``memory.*``."""
+def memory_facts(memory: Memory, option: Option, scene: Scene, *, starts: bool) -> Facts:
+    """Return ``memory.*``; ``starts`` says whether the engine starts with this pool."""
     budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0)
     return {
         "memory.pool_blocks": memory.pool,
         "memory.blocks_per_request": memory.per_request,
         "memory.full_length_requests": memory.pool / memory.per_request,
-        "memory.starts": memory.start_check(option).starts,
+        "memory.starts": starts,
         "memory.short_requests": memory.short_requests,
         "memory.weights_gib": memory.weights.value,
         "memory.budget_gib": budget / GIB,
@@ -324,7 +324,7 @@ def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candida
             [(flag.name, flag.value) for flag in flags],
             {variable.name: variable.value or "" for variable in env},
         ),
-        **memory_facts(memory, option, scene),
+        **memory_facts(memory, option, scene, starts=check.starts),
         **scene.exposure,
     }
     checked = scene.rules.fire(Pass.CHECK, current)

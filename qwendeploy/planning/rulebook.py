@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,11 @@ class RuleBook:
 
     rules: tuple[Rule, ...]
     _by_pass: dict[Pass, tuple[CompiledRule, ...]] = field(init=False, repr=False, compare=False)
+    _reads: dict[Pass, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    """Of a narrowed book: the facts that decide a pass, where answers are kept."""
+    _answers: dict[tuple[object, ...], tuple[Fired, ...]] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.rules, key=lambda rule: rule.id))
@@ -71,6 +76,8 @@ class RuleBook:
         }
         object.__setattr__(self, "rules", ordered)
         object.__setattr__(self, "_by_pass", compiled)
+        object.__setattr__(self, "_reads", {})
+        object.__setattr__(self, "_answers", {})
 
     def get(self, rule_id: str) -> Rule:
         """Return the rule with this id.
@@ -102,6 +109,13 @@ class RuleBook:
         }
         object.__setattr__(book, "rules", self.rules)
         object.__setattr__(book, "_by_pass", kept)
+        # What the check pass reads of memory differs from option to option: nothing to keep.
+        reads = {
+            pass_: tuple(sorted(_all_read(kept[pass_]) - facts.keys()))
+            for pass_ in (Pass.ADMIT, Pass.RESOLVE)
+        }
+        object.__setattr__(book, "_reads", reads)
+        object.__setattr__(book, "_answers", {})
         return book
 
     def fire(
@@ -121,10 +135,22 @@ class RuleBook:
             KeyError: a fact's name is not in the closed list.
         """
         wanted = Pass(pass_)
+        complete = wanted is Pass.CHECK if flags_known is None else flags_known
+        reads = self._reads.get(wanted)
+        if reads is None:
+            return self._fired(wanted, facts, complete)
+        key = (wanted, complete, *map(facts.get, reads))
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._fired(wanted, facts, complete)
+        return answer
+
+    def _fired(
+        self, wanted: Pass, facts: Mapping[str, FactValue], complete: bool
+    ) -> tuple[Fired, ...]:
         for name in facts:
             if find_field(name) is None:
                 raise KeyError(f"{name} is not a rule field")
-        complete = wanted is Pass.CHECK if flags_known is None else flags_known
         fired = [
             result
             for compiled in self._by_pass[wanted]
@@ -155,6 +181,10 @@ class RuleBook:
                 if before is None or _RANK[found.severity] < _RANK[before.severity]:
                     worst[found.id, found.about] = found
         return tuple(sorted(worst.values(), key=lambda found: (_RANK[found.severity], found.id)))
+
+
+def _all_read(rules: Iterable[CompiledRule]) -> frozenset[str]:
+    return frozenset().union(*(compiled.reads for compiled in rules))
 
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
