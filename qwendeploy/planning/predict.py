@@ -22,6 +22,7 @@ from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.figures import Figure
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.labels import option_label, shortfall
+from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.predictions import Load, cell
 from qwendeploy.planning.rates import Rates
@@ -148,13 +149,15 @@ def only_candidate(scene: Scene) -> Candidate:
             "no known checkpoint and image match the stated option",
             hint="see 'qwendeploy data show checkpoints' and 'data show images'",
         )
-    option, first = refusals[0]
+    trace = tuple(rejected(item, refusal) for item, refusal in refusals)
+    nearest = nearest_miss(trace)
+    option, first = refusals[trace.index(nearest) if nearest is not None else 0]
     raise NoPlan(
         f"this option cannot run: {first.reason}"
         + (f" ({shortfall(first.missed_by)})" if first.missed_by else ""),
         where=f"{option_label(option)} [{first.rule}]",
         hint=f"would return with {first.would_return}" if first.would_return else None,
-        trace=tuple(rejected(item, refusal) for item, refusal in refusals),
+        trace=trace,
     )
 
 

@@ -62,7 +62,7 @@ def recommend(
     scene = make_scene(machine, workload, request, knowledge, rules)
     result, lowered = best_survey(scene)
     if not result.ranked:
-        raise _no_plan(result)
+        raise _no_plan(result, _looser_class(scene))
     return compose(result, lowered, now or datetime.now(UTC))
 
 
@@ -119,6 +119,18 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
         refused += result.trace if result is not None else ()
     assert result is not None
     return replace(result, trace=refused), None
+
+
+def _looser_class(scene: Scene) -> Quality | None:
+    """Return the strictest class that would leave an option where the stated one leaves none."""
+    workload = scene.workload
+    if not workload.quality_explicit:
+        return None
+    for looser in list(Quality)[workload.quality.rank + 1 :]:
+        asked = workload.model_copy(update={"quality": looser})
+        if best_survey(replace(scene, workload=asked))[0].ranked:
+            return looser
+    return None
 
 
 def may_use_gguf(pins: Pins) -> bool:
@@ -275,8 +287,8 @@ def _ranked_trace(result: Survey) -> list[TraceEntry]:
     return entries
 
 
-def _no_plan(result: Survey) -> NoPlan:
-    """Return the refusal: what came nearest, and what would bring it back."""
+def _no_plan(result: Survey, looser: Quality | None) -> NoPlan:
+    """Return the refusal: what came nearest, and what would bring an option back."""
     if not result.trace:
         return NoPlan("no option matches the stated settings", where="settings")
     counts = Counter(entry.rule for entry in result.trace if entry.rule != "quality-class")
@@ -288,6 +300,13 @@ def _no_plan(result: Survey) -> NoPlan:
         f"no option is feasible; the nearest: {entry.reason}"
         + (f" ({shortfall(entry.missed_by)})" if entry.missed_by else ""),
         where=f"{entry.option} [{entry.rule}]",
-        hint=f"would return with {entry.would_return}" if entry.would_return else None,
+        hint=_way_back(entry, looser),
         trace=result.trace,
     )
+
+
+def _way_back(entry: TraceEntry, looser: Quality | None) -> str | None:
+    ways = [f"--quality {looser}"] if looser is not None else []
+    if entry.would_return and entry.would_return not in ways:
+        ways.append(entry.would_return)
+    return f"would return with {', or '.join(ways)}" if ways else None
