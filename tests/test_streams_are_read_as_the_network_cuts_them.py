@@ -219,11 +219,9 @@ def test_steadiness_is_seen_not_assumed(rates: list[float], steady: bool) -> Non
     assert is_steady(rates, 0.03) is steady
 
 
-@pytest.mark.parametrize(
-    ("version", "drafting"), [("0.20.1", False), ("0.32.0-ngram", True)], ids=["0.20.1", "0.32.0"]
-)
-def test_a_captured_stream_of_a_real_server_is_read(version: str, drafting: bool) -> None:
-    """12 tokens of a random model on a real vLLM; with drafting some chunks hold two."""
+@pytest.mark.parametrize("version", ["0.20.1", "0.32.0-ngram"])
+def test_a_captured_stream_of_a_real_server_is_read(version: str) -> None:
+    """12 tokens of a random model; even without drafting (0.20.1) some chunks hold two."""
     raw = (DATA / f"stream-vllm-{version}.sse").read_bytes()
     record, parser = Record(0, limit=12), SseParser()
     reader = ChunkReader(record, keep=True)
@@ -237,5 +235,5 @@ def test_a_captured_stream_of_a_real_server_is_read(version: str, drafting: bool
     assert record.reasoning and not record.text
     assert record.first_at == 1.0, "the role chunk is no token"
     assert record.visible_at is None
-    assert (max(counts) > 1) is drafting
+    assert max(counts) > 1
     assert record.prompt_tokens == 28
