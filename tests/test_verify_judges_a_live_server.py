@@ -163,3 +163,24 @@ def test_the_document_on_disk_is_whole_and_reads_back(tmp_path: Path) -> None:
     assert stored.figures == run.figures
     assert [path.name for path in directory.iterdir()] == ["run.json"]
     assert likely_causes(stored, None) == likely_causes(run, None)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        pytest.param(("--root", "Qwen/Qwen3.6-27B"), "checkpoint qwen3.6-27b", id="checkpoint"),
+        pytest.param(("--cache-dtype", "fp8"), "kv_cache_dtype fp8 instead of bf16", id="kv-type"),
+        pytest.param(("--gpu-memory-utilization", "0.7"), "0.7 instead of 0.85", id="share"),
+    ],
+)
+def test_a_server_that_runs_another_plan_confirms_nothing(
+    tmp_path: Path, other: tuple[str, str], says: str
+) -> None:
+    plan = small_plan()
+    option = plan.option.model_copy(update={"checkpoint": "Qwen/Qwen3.6-27B-FP8"})
+    root = () if other[0] == "--root" else ("--root", "Qwen/Qwen3.6-27B-FP8")
+    with known_server(tmp_path, *POOL, *root, *other) as known:
+        _, report = verified(known.url, plan.model_copy(update={"option": option}), rate_only=True)
+    assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
+    assert "does not run the plan" in report.statement
+    assert says in report.statement

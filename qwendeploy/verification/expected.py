@@ -111,6 +111,12 @@ def applied_differences(plan: Plan, facts: ServerFacts) -> tuple[tuple[str, str,
     return tuple(found)
 
 
+def decisive_differences(plan: Plan, facts: ServerFacts) -> tuple[tuple[str, str, str], ...]:
+    """Return the differences that make another plan of it: all but the release of the engine."""
+    found = applied_differences(plan, facts)
+    return tuple(item for item in found if item[0] != "engine_version")
+
+
 def checkpoint_name(text: str) -> str | None:
     """Return the name of a checkpoint in lower case, from a repository id or a cache path.
 

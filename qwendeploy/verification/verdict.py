@@ -214,11 +214,13 @@ def overall(
     *,
     rate_only: bool = False,
     complete: bool = True,
+    differs: Sequence[tuple[str, str, str]] = (),
 ) -> Overall:
     """Return the outcome of a plan from its parts.
 
     ``rate_only`` asks for the rate alone: a confirmed rate then exits 0 without a fill check,
-    which it otherwise does not.
+    which it otherwise does not. ``differs`` is what the server runs otherwise than the plan says,
+    as (what, asked, applied): whatever was measured, the plan was not.
     """
     decisive = [verdict for verdict in verdicts if verdict.decisive]
     rate = next((verdict for verdict in verdicts if verdict.quantity == RATE), None)
@@ -236,6 +238,10 @@ def overall(
         if failed:
             parts.append(f"failed gates: {', '.join(failed)}")
         return Overall("refuted", wide, "; ".join(parts), ExitCode.REFUTED)
+    if differs:
+        text = ", ".join(f"{what} {applied} instead of {asked}" for what, asked, applied in differs)
+        told = f"{told}; the server does not run the plan: {text}"
+        return Overall("inconclusive", wide, told, _inconclusive())
     if wide:
         text = f"{told}; the predicted band is wider than ±{WIDE:.0%}"
         return Overall("inconclusive", True, text, _inconclusive())

@@ -13,6 +13,7 @@ from qwendeploy import __version__
 from qwendeploy.documents import Plan, RunDocument, Tool, Verdict, VerifyReport
 from qwendeploy.errors import ExitCode
 from qwendeploy.verification.causes import likely_causes
+from qwendeploy.verification.expected import decisive_differences
 from qwendeploy.verification.session import SERVER_GONE, Session
 from qwendeploy.verification.settings import Settings
 from qwendeploy.verification.target import Target
@@ -142,6 +143,7 @@ def report_on(
             run.gates,
             rate_only=rate_only,
             complete=run.status in ("complete", "failed"),
+            differs=decisive_differences(plan, run.server) if run.server else (),
         )
     gone = next((text for text in run.warnings if text.startswith(SERVER_GONE)), "")
     if gone and verdict.outcome != "refuted":
