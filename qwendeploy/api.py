@@ -428,7 +428,10 @@ def data_import(
     """
     from qwendeploy.tables import importing
     from qwendeploy.tables.importers.rows import state
+    from qwendeploy.verification.importable import refuse_other_server
 
+    if plan_file is not None:
+        refuse_other_server(file, plan_file)
     return importing.import_file(
         file, state(stated, plan_file), format=format, skip_bad=skip_bad, dry_run=dry_run
     )

@@ -264,3 +264,16 @@ def test_run_of_another_plan_is_refused(box: Box) -> None:
     ran = box.run("data", "import", path, "--plan", box.folder / "plan.yaml")
     assert ran.code == 2
     assert other.plan_id in ran.err
+
+
+def test_run_of_a_server_that_ran_something_else_is_refused(box: Box) -> None:
+    plan = box.plan()
+    run = measured(plan, 1300.0, run_id="x")
+    assert run.server is not None
+    other = run.server.model_copy(update={"root": "Qwen/Qwen3.6-27B"})
+    path = box.folder / "other.json"
+    path.write_text(run.model_copy(update={"server": other}).model_dump_json(by_alias=True))
+    ran = box.run("data", "import", path, "--plan", box.folder / "plan.yaml")
+    assert ran.code == 2
+    assert "did not run the plan" in ran.err
+    assert "measured-here" not in box.plan().model_dump_json()
