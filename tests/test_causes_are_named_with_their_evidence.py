@@ -123,6 +123,14 @@ def test_a_slow_client_is_named_and_decides_nothing(
     assert "client was the limit" in report.verdicts[0].reason
 
 
+def test_a_client_that_wakes_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LAG_LIMIT_MS", 1e-3)
+    with known_server(tmp_path, *POOL) as known:
+        _, report = verified(known.url, small_plan(), repeats=1)
+    assert "late (p99)" in named(report.causes, "client-bound").evidence
+    assert report.outcome == "inconclusive"
+
+
 class HotCards:
     """Stands in for NVML: one card that is throttled and shared."""
 
