@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,15 @@ def test_fields_that_a_server_refuses_are_left_out(tmp_path: Path) -> None:
     assert found["tool-call"].outcome == "failed"
     assert "refused" in found["tool-call"].reason
     assert found["prefix-cache"].outcome == "passed"
+
+
+def test_a_server_that_went_away_fails_no_gate(tmp_path: Path) -> None:
+    def gone_at(number: int) -> dict[str, Gate]:
+        faults = json.dumps([{"kind": "die", "at": [number], "after": 0}])
+        with known_server(tmp_path, *FAST, "--die", "exit", "--faults", faults) as known:
+            return gates_of(known.url)
+
+    found = next(gates for gates in map(gone_at, range(2, 8)) if gates["arithmetic"].reason)
+    outcomes = [gate.outcome for gate in found.values()]
+    assert "failed" not in outcomes and outcomes.count("not_run") >= len(GATES) - 2
+    assert "no longer answered" in found["needle"].reason

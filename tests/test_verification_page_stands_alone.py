@@ -156,6 +156,7 @@ def test_text_fits_one_screen() -> None:
     lines = verify_text(sample_report()).splitlines()
     assert lines[0].startswith("REFUTED: predicted 300 ± 36 tok/s, measured 301")
     assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
 
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

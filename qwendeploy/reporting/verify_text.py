@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
@@ -9,6 +10,9 @@ from qwendeploy.figures import Figure
 from qwendeploy.units import format_count, format_tokens
 from qwendeploy.verification.self_test import SelfTest
 
+WIDTH = 100
+TEXT_COLUMN = 30
+"""Where the text beside the name of a quantity, check or gate begins."""
 MARKS = {"confirmed": "ok ", "refuted": "NO ", "inconclusive": " ? "}
 GATE_MARKS = {"passed": "ok ", "failed": "NO ", "not_run": " - "}
 NAMES = {
@@ -31,7 +35,21 @@ NAMES = {
 
 def verify_text(report: VerifyReport) -> str:
     """Return the report for a terminal."""
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(part for line in _lines(report) for part in _folded(line)) + "\n"
+
+
+def _folded(line: str) -> list[str]:
+    """Return the line in pieces of at most ``WIDTH`` columns, the later ones under the text."""
+    if len(line) <= WIDTH:
+        return [line]
+    row = line[:3] in (*MARKS.values(), *GATE_MARKS.values())
+    return textwrap.wrap(
+        line,
+        WIDTH,
+        subsequent_indent=" " * (TEXT_COLUMN if row else 6),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _lines(report: VerifyReport) -> Iterator[str]:
@@ -88,21 +106,23 @@ def stability(cv: float) -> str:
     return "unstable"
 
 
-def figure_text(figure: Figure | None, *, kind: bool = True) -> str:
-    """Return a figure as value, band, unit and kind."""
+def figure_text(figure: Figure | None, *, unit: bool = True, kind: bool = True) -> str:
+    """Return a figure as value, band, unit and kind, the last two on demand."""
     if figure is None:
         return "-"
     value = f"{format_count(figure.value)}"
     if figure.low < figure.value or figure.high > figure.value:
         value += f" [{format_count(figure.low)}, {format_count(figure.high)}]"
-    value += f" {figure.unit}"
+    if unit:
+        value += f" {figure.unit}"
     return f"{value} {figure.kind.value}" if kind else value
 
 
 def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Return a table of what was measured, then what was not, with the reason."""
     seen = [verdict for verdict in verdicts if verdict.measured is not None]
-    texts = [figure_text(verdict.predicted) for verdict in seen]
+    # the measured figure beside it names the unit
+    texts = [figure_text(verdict.predicted, unit=False) for verdict in seen]
     width = max([len("predicted"), *map(len, texts)])
     yield f"     {'quantity':24} {'predicted':{width}}  measured"
     for verdict, predicted in zip(seen, texts, strict=True):

@@ -155,7 +155,8 @@ class Session:
         if not answers:
             self.gone = True
             self.warnings.append(f"{SERVER_GONE} ({told}), after: {self.stage}")
-            self.fill = Fill(reason="the server no longer answers")
+            if not self.fill.tested:
+                self.fill = Fill(reason="the server no longer answers")
         return answers
 
     @staticmethod
@@ -317,6 +318,8 @@ class Session:
         from qwendeploy.verification.gates import run_gates
 
         self.gates = await run_gates(client, self.surface, self.plan, self.run_id, self.told)
+        if any(gate.outcome != "passed" for gate in self.gates):
+            await self._alive(client)
 
     def _nothing_measured(self) -> bool:
         return not any(step.status == "complete" for step in self.steps)

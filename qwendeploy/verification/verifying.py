@@ -148,7 +148,7 @@ def report_on(
     gone = next((text for text in run.warnings if text.startswith(SERVER_GONE)), "")
     if gone and verdict.outcome != "refuted":
         verdict = Overall(
-            verdict.outcome,
+            None if plan is None else "inconclusive",
             verdict.wide,
             f"{gone}; {verdict.statement}",
             ExitCode.ENVIRONMENT,

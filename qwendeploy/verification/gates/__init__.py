@@ -51,14 +51,33 @@ async def run_gates(
     seed: str,
     told: Callable[[str, float | None], None],
 ) -> tuple[Gate, ...]:
-    """Return the outcome of every gate; a gate never stops the ones after it."""
+    """Return the outcome of every gate; a gate never stops the ones after it.
+
+    Where the server is gone after a failed request, that gate and the rest could not run.
+    """
     asker = Asker(client, surface, plan, seed)
     found: list[Gate] = []
+    gone = ""
     for number, (name, gate) in enumerate(GATES.items()):
-        told(f"gates: {name}", number / len(GATES))
         asker.begin(name)
-        found.append(await gate(asker))
+        if gone:
+            found.append(asker.not_run(gone))
+            continue
+        told(f"gates: {name}", number / len(GATES))
+        result = await gate(asker)
+        if result.outcome == "failed" and not await still_serves(client):
+            gone = "the server no longer answered"
+            result = asker.not_run(f"the server went away: {result.reason}")
+        found.append(result)
     return tuple(found)
+
+
+async def still_serves(client: Client) -> bool:
+    """Say whether the server answers a question about its health without an error of its own."""
+    try:
+        return (await client.page("/health", timeout=10)).status < 500
+    except (OSError, TimeoutError):
+        return False
 
 
 __all__ = ["GATES", "run_gates"]
