@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qwendeploy.documents import (
+    Content,
     Gpu,
     Objective,
     Option,
@@ -229,6 +230,8 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
     if row.source.startswith(STATED):
         lines.append(f"{row.name}, which no table has, holds {row.quant} weights of this model")
+    if workload.content is Content.MIXED and option.spec_method != "none":
+        lines.append("mixed text such as the study's prompts (--content)")
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
     if workload.prefix_hit and not option.prefix_cache:
