@@ -180,6 +180,8 @@ def test_edited_plan_is_noticed(tmp_path: Path, command: Run) -> None:
         pytest.param(b"\xff\xfe", "not UTF-8", id="binary"),
         pytest.param(b"a: [1", "plan.yaml:1: is not valid YAML", id="broken"),
         pytest.param(b"a: 1\na: 2\n", "duplicate key", id="twice"),
+        pytest.param(b"a: &x [1]\nb: [*x, *x]\n", "aliases are not read", id="alias"),
+        pytest.param(b"a: &x [*x]\n", "aliases are not read", id="endless"),
         pytest.param(b"a: 1\n", "has no schema", id="no-schema"),
         pytest.param(b"schema: qwendeploy/machine\n", "'qwendeploy/machine'", id="other-kind"),
         pytest.param(

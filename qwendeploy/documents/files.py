@@ -143,18 +143,31 @@ def _text_of(path: Path) -> str:
 
 def _parse(text: str, path: Path) -> dict[str, Any]:
     from ruamel.yaml import YAML
+    from ruamel.yaml.composer import Composer, ComposerError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.events import AliasEvent
+
+    class WithoutAliases(Composer):
+        """Refuses what our documents never hold and what can stand for endless content."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.parser.check_event(AliasEvent):
+                mark = self.parser.peek_event().start_mark
+                raise ComposerError(None, None, "aliases are not read", mark)
+            return super().compose_node(parent, index)
 
     if text.lstrip().startswith("{"):
         # Run documents are JSON of many thousand lines, which the YAML reader takes minutes for.
         try:
             content = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if isinstance(content, dict):
             return content
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = WithoutAliases
     try:
-        content = YAML(typ="safe", pure=True).load(text)
+        content = yaml.load(text)
     except MarkedYAMLError as problem:
         mark = problem.problem_mark
         raise DataError(
