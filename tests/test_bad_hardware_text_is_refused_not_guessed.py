@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -97,6 +99,14 @@ NOISE = [
     pytest.param("NVIDIA-SMI " * 300_000 + "Driver Version: " * 100_000, id="half headers"),
     pytest.param("==NVSMI LOG==\n" + "a : b\n" * 200_000, id="plain log"),
     pytest.param("name, index\n" + "x, y\n" * 200_000, id="rows of nothing"),
+    pytest.param("&nbsp;" * 500_000 + "<br>" * 500_000, id="HTML of nothing"),
+    pytest.param('{"a":"' + "\\n|" * 500_000 + '"}', id="JSON of bars"),
+    pytest.param("[" * 200_000, id="deep JSON"),
+    pytest.param("[0] " * 500_000, id="half gpustat"),
+    pytest.param("Device 0 [" * 500_000, id="half nvtop"),
+    pytest.param(("+" + "-" * 70 + "\n" + "-" * 20 + "+\n| a\n") * 30_000, id="broken rules"),
+    pytest.param("GPU0 GPU1 GPU2\nNIC0 NIC1\n" * 50_000, id="broken headers"),
+    pytest.param("NVRM: The NVIDIA GPU 0000:b3:00.0\n" * 100_000, id="half kernel log"),
 ]
 
 
@@ -186,3 +196,33 @@ def test_the_verb_exits_two_with_a_message(data: bytes, tmp_path: Path) -> None:
 def test_missing_path_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         machine_from_files([tmp_path / name], catalogue=gpus())
+
+
+def test_pipe_is_read_and_an_empty_one_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    started = time.monotonic()
+    with pytest.raises(UserError, match="recognised"):
+        machine_from_files([pipe], catalogue=gpus())
+    assert time.monotonic() - started < 5
+
+    def say(handle: int) -> None:
+        time.sleep(0.2)
+        os.write(handle, b"GPU 0: NVIDIA L4 (UUID: GPU-00000000-0000-0000-0000-000000000000)\n")
+        os.close(handle)
+
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writer = threading.Thread(target=say, args=(os.open(pipe, os.O_WRONLY),))
+    writer.start()
+    try:
+        assert machine_from_files([pipe], catalogue=gpus()).count == 1
+    finally:
+        writer.join()
+        os.close(reader)
+
+
+def test_links_in_a_circle_are_a_message(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(UserError, match="cannot be read"):
+        machine_from_files([tmp_path / "a"], catalogue=gpus())

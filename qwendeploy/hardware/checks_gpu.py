@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qwendeploy.documents import Gpu
 from qwendeploy.hardware.findings import Finding, Patient
 from qwendeploy.hardware.platforms import is_windows_release
-from qwendeploy.hardware.usable import capability_of
+from qwendeploy.hardware.usable import capability_of, objection
 
 HELD_SHARE = 0.02
 """Share of a GPU's memory that display and driver may take unnoticed."""
@@ -40,6 +40,7 @@ def check_usable(patient: Patient) -> Iterator[Finding]:
                 evidence=gpu.health_reason or gpu.health,
                 fix=fix.get(gpu.health, "look for Xid lines in dmesg, reset the GPU or reboot"),
             )
+    yield from _named_gpus(patient)
     for missing in machine.missing_gpus:
         place = f"GPU {missing.index}" if missing.index is not None else "a GPU"
         yield Finding(
@@ -49,6 +50,33 @@ def check_usable(patient: Patient) -> Iterator[Finding]:
             evidence=missing.reason,
             fix="reboot; if it stays away, check seating, riser, power and dmesg (Xid 79)",
         )
+
+
+def _named_gpus(patient: Patient) -> Iterator[Finding]:
+    """Name the GPUs that are asked for and are not there or too old, and those left out."""
+    machine = patient.machine
+    there = {gpu.index: gpu for gpu in machine.gpus}
+    for index in patient.needs.gpu_indices:
+        if machine.gpus and index not in there:
+            yield Finding(
+                id="gpu-not-there",
+                severity="error",
+                text=f"GPU {index} is not in this machine",
+                evidence=f"GPUs {', '.join(map(str, there))}",
+                fix="name one of those with --devices",
+            )
+    if not machine.usable:
+        return
+    for gpu in machine.gpus:
+        problem = objection(gpu, machine.driver) if gpu.health == "ok" else None
+        if problem is not None:
+            yield Finding(
+                id="gpu-too-old",
+                severity="error" if gpu.index in patient.serving else "info",
+                text=f"GPU {gpu.index} cannot serve",
+                evidence=problem,
+                fix="serve on the others with --devices",
+            )
 
 
 def check_driver(patient: Patient) -> Iterator[Finding]:
@@ -182,7 +210,7 @@ def check_shape(patient: Patient) -> Iterator[Finding]:
                 severity="warning",
                 text=f"GPU {gpu.index} is in MIG mode: a server gets one slice, never the whole"
                 " card, and slices cannot be joined by tensor parallelism",
-                evidence=f"MIG enabled, {slices} slices",
+                evidence=f"MIG enabled, {slices or 'no'} slice{'' if slices == 1 else 's'} shown",
                 fix=f"sudo nvidia-smi -i {gpu.index} -mig 0 when nobody uses the slices",
             )
         if gpu.vgpu:

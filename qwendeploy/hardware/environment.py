@@ -26,8 +26,8 @@ _LINUX_PATH = re.compile(r"^(?:/(?:usr|opt|bin|home|root|snap|lib)/|.*/(?:Xorg|g
 _WINDOWS_PROMPT = re.compile(r"^\W{0,4}(?:PS )?[A-Z]:\\[^<>|\n]{0,120}>\s*(?!wsl\b)\S")
 _WINDOWS_ANSWER = "is not recognized as an internal or external command"
 _WSL_PROMPT = re.compile(r"^\W{0,4}[\w.-]{1,32}@[\w.-]{1,64}:/mnt/[a-z](?:/\S{0,120})?[#$] ")
-_MEM_TOTAL = re.compile(r"^\s*MemTotal:\s*(\d{4,12})\s*kB", re.MULTILINE)
-_FREE = re.compile(r"^\s*Mem:\s+(\d{3,12})(Gi)?\s", re.MULTILINE)
+_MEM_TOTAL = re.compile(r"^[ \t]*MemTotal:\s*(\d{4,12})\s*kB", re.MULTILINE)
+_FREE = re.compile(r"^[ \t]*Mem:[ \t]+(\d{3,12})(Gi)?\s", re.MULTILINE)
 _KERNEL_DRIVER = re.compile(
     r"NVRM version:.{0,60}?Kernel Module(?: for (\S{3,10}))?\s+(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)"
 )

@@ -105,7 +105,7 @@ def read_query(lines: list[str], reading: Reading) -> None:
             _take_rows(rows, reading)
             header, mark, rows = [_column(cell) for cell in cells], ",", []
         elif header is None and (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
-            for _ in range(min(int(counted[1]), MAX_COUNTED)):
+            for _ in range(min(int(counted[1]), MAX_COUNTED - position)):
                 gpu = GpuReading(rank=Rank.CSV, position=position, name=counted[2])
                 reading.gpus.append(gpu)
                 position += 1

@@ -6,6 +6,9 @@ looks at every text and takes only what it recognises.
 
 from __future__ import annotations
 
+import errno
+import os
+import select
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +30,12 @@ MAX_FILES = 64
 SUFFIXES = frozenset({"", ".txt", ".csv", ".xml", ".log", ".out"})
 """Files of a directory that are looked at; documents and notes beside them are not output."""
 
+MAX_GPUS = 1024
+"""Rows for GPUs that are kept of one text: a watch log repeats them, no box has as many."""
+
+PIPE_SECONDS = 60
+"""Longest wait for a piece of a pipe; nvidia-smi of a sick box takes about half a minute."""
+
 HOW = "save what nvidia-smi, nvidia-smi -L, topo -m, nvlink -s or -q -x print"
 
 
@@ -47,6 +56,7 @@ def read_text(text: str, origin: str) -> Reading:
         read_listing(lines, reading)
         read_query(lines, reading)
         read_monitors(lines, reading)
+    del reading.gpus[MAX_GPUS:]
     read_failures(rest, reading)
     read_kernel_log(rest, reading)
     read_environment(text, lines, reading)
@@ -90,6 +100,8 @@ def read_paths(paths: Iterable[str | Path]) -> list[Reading]:
 
 def _load(path: Path) -> bytes:
     try:
+        if path.is_fifo():
+            return _load_pipe(path)
         with path.open("rb") as handle:
             return handle.read(MAX_BYTES + 1)
     except OSError as problem:
@@ -98,6 +110,30 @@ def _load(path: Path) -> bytes:
             where=str(path),
             hint="name a file, a directory or - for stdin",
         ) from None
+
+
+def _load_pipe(path: Path) -> bytes:
+    """Return what comes through a pipe, as from ``<(nvidia-smi)``.
+
+    Raises:
+        OSError: nothing comes for ``PIPE_SECONDS``; without a writer the pipe is empty.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        data = b""
+        while len(data) <= MAX_BYTES:
+            try:
+                piece = os.read(handle, 65536)
+            except BlockingIOError:
+                if not select.select([handle], [], [], PIPE_SECONDS)[0]:
+                    raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
+                continue
+            if not piece:
+                break
+            data += piece
+        return data
+    finally:
+        os.close(handle)
 
 
 def _read_directory(directory: Path, passed_over: list[str]) -> list[Reading]:
