@@ -23,7 +23,10 @@ _RATES = (
     "tpot_ms",
     "ttft_warm_ms",
     "ttft_cold_ms",
+    "stall_ms",
     "output_tps_end_to_end",
+    "ttft_end_to_end_ms",
+    "tpot_end_to_end_ms",
 )
 
 
