@@ -61,19 +61,30 @@ def brief_settings(**changes: Any) -> Settings:
     return Settings(**{**usual, **changes})
 
 
-def verified(url: str, plan: Any = None, **changes: Any) -> tuple[RunDocument, VerifyReport]:
-    """Return run and report of a brief verification."""
+def verified(
+    url: str, plan: Any = None, *, calm: bool = False, **changes: Any
+) -> tuple[RunDocument, VerifyReport]:
+    """Return run and report of a brief verification.
+
+    ``calm`` measures again, up to four times, while the rate of a server that keeps its schedule
+    swings: then the host stalled, which is not what is tested.
+    """
     rate_only = changes.pop("rate_only", False)
     directory = changes.pop("directory", None)
     if plan is not None:
         changes = {"concurrency": None, "context": None, **changes}
-    return verify(
-        plan,
-        resolve_target(url),
-        brief_settings(**changes),
-        directory=directory,
-        rate_only=rate_only,
-    )
+    for _ in range(4):
+        run, report = verify(
+            plan,
+            resolve_target(url),
+            brief_settings(**changes),
+            directory=directory,
+            rate_only=rate_only,
+        )
+        swing = max((step.cv or 0.0 for step in run.steps if step.shape == "decode"), default=0.0)
+        if not calm or swing < 0.02:
+            break
+    return run, report
 
 
 POOL = ("--block-tokens", "800", "--state-groups", "3", "--spec-tokens", "3", "--tokens", "3,1,2",

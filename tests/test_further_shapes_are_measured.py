@@ -82,7 +82,12 @@ def with_cells(plan: Plan) -> Plan:
 def test_ladders_are_judged_where_the_plan_has_figures(tmp_path: Path) -> None:
     with known_server(tmp_path, *POOL) as known:
         run, report = verified(
-            known.url, with_cells(small_plan()), ladder_c=(1, 2, 3), ladder_ctx=(1200,), repeats=1
+            known.url,
+            with_cells(small_plan()),
+            ladder_c=(1, 2, 3),
+            ladder_ctx=(1200,),
+            repeats=1,
+            calm=True,
         )
     cells = [(s.concurrency, s.context) for s in run.steps if s.shape == "decode"]
     assert cells == [(3, 600), (1, 600), (2, 600), (3, 1200)]

@@ -103,7 +103,7 @@ def test_a_connection_closed_after_it_was_promised_is_not_a_failure(tmp_path: Pa
 
 
 def test_failures_are_beside_the_latencies_never_in_them(tmp_path: Path) -> None:
-    faults = json.dumps([{"kind": "status", "value": 500, "at": [2]}])
+    faults = json.dumps([{"kind": "status", "value": 500, "at": [3]}])
     with known_server(tmp_path, *POOL, "--faults", faults) as known:
         run, report = verified(known.url, small_plan())
     latency = next(step for step in run.steps if step.shape == "prompt")
