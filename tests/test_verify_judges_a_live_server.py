@@ -16,7 +16,7 @@ from qwendeploy.verification.causes import likely_causes
 
 def test_rate_and_fill_confirm_a_true_plan(tmp_path: Path) -> None:
     with known_server(tmp_path, *POOL) as known:
-        run, report = verified(known.url, small_plan(), fill=True)
+        run, report = verified(known.url, small_plan(), fill=True, calm=True)
     assert report.outcome == "confirmed", report.statement
     assert report.exit_code == 0
     assert run.status == "complete"
@@ -48,15 +48,15 @@ def test_rate_decides_three_ways(
     tmp_path: Path, rate: float, spread: float, outcome: str, code: int
 ) -> None:
     with known_server(tmp_path, *POOL) as known:
-        _, report = verified(known.url, small_plan(rate, spread), fill=True, hold_s=0.3)
+        _, report = verified(known.url, small_plan(rate, spread), fill=True, hold_s=0.3, calm=True)
     assert (report.outcome, report.exit_code) == (outcome, code), report.statement
     assert report.wide is (spread > 0.2)
 
 
 def test_quick_says_what_it_did_not_test(tmp_path: Path) -> None:
     with known_server(tmp_path, *POOL) as known:
-        _, quick = verified(known.url, small_plan())
-        _, rate_only = verified(known.url, small_plan(), rate_only=True)
+        _, quick = verified(known.url, small_plan(), calm=True)
+        _, rate_only = verified(known.url, small_plan(), rate_only=True, calm=True)
     assert quick.statement.startswith("rate confirmed, fill not tested")
     assert (quick.outcome, quick.exit_code) == ("inconclusive", 3)
     assert rate_only.exit_code == 0
@@ -81,7 +81,7 @@ def test_a_pool_too_small_refutes_the_fill(tmp_path: Path) -> None:
 def test_blocks_held_otherwise_than_planned_refute_the_fill(tmp_path: Path) -> None:
     """The same server with another block size holds other numbers than the arithmetic says."""
     with known_server(tmp_path, *POOL, "--block-tokens", "400") as known:
-        run, _ = verified(known.url, small_plan(), fill=True)
+        run, _ = verified(known.url, small_plan(), fill=True, calm=True)
     checks = {check.id: check.outcome for check in run.fill.checks}
     assert checks["running"] == "confirmed"
     assert checks["blocks"] == "refuted"
@@ -90,7 +90,7 @@ def test_blocks_held_otherwise_than_planned_refute_the_fill(tmp_path: Path) -> N
 
 def test_fewer_seats_than_streams_are_measured_and_named(tmp_path: Path) -> None:
     with known_server(tmp_path, *POOL, "--max-num-seqs", "2") as known:
-        run, report = verified(known.url, small_plan())
+        run, report = verified(known.url, small_plan(), calm=True)
     step = next(step for step in run.steps if step.shape == "decode")
     assert any("only 2 of 3 streams" in note for note in step.notes)
     assert all(not window.clean for window in step.windows)
@@ -184,3 +184,15 @@ def test_a_server_that_runs_another_plan_confirms_nothing(
     assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
     assert "does not run the plan" in report.statement
     assert says in report.statement
+
+
+def test_a_server_that_refuses_requests_is_not_confirmed_by_the_others(tmp_path: Path) -> None:
+    faults = json.dumps([{"kind": "status", "value": 500, "every": 4}])
+    with known_server(tmp_path, *POOL, "--faults", faults) as known:
+        plan = small_plan(800, concurrency=8)
+        run, report = verified(known.url, plan, rate_only=True)
+    decode = next(step for step in run.steps if step.shape == "decode")
+    assert decode.requests.failed, "no request met the fault"
+    assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
+    rate = next(one for one in report.verdicts if one.quantity == "aggregate_decode_tps")
+    assert "the server refused" in rate.reason

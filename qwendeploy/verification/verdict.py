@@ -19,6 +19,7 @@ from qwendeploy.documents import (
     Outcome,
     Plan,
     Predictions,
+    RequestCounts,
     RunDocument,
     Verdict,
 )
@@ -29,6 +30,9 @@ from qwendeploy.verification.causes import COUNT_DIFFERENCE
 
 WIDE = 0.20
 """Half width of a predicted band from which a verdict says nothing (DESIGN §7)."""
+MOST_REFUSED = 0.02
+"""Share of requests answered with an error above which the rate of the rest stands for nothing: a server that
+refuses work is not the one that was predicted."""
 COUNTED = frozenset(
     {
         "kv_pool_blocks",
@@ -199,12 +203,21 @@ def _undecidable(run: RunDocument) -> str:
     bad = [step for step in run.steps if step.shape == "decode" and step.steady is False]
     if bad:
         return "the rate was never steady"
+    decodes = [step.requests for step in run.steps if step.shape == "decode"]
+    sent, refused = sum(one.sent for one in decodes), sum(map(_refused, decodes))
+    if refused > MOST_REFUSED * sent:
+        return f"the server refused {refused} of {sent} requests while the rate was measured"
     counts = [step.server.get("tokens_over_client") for step in run.steps]
     if any(ratio is not None and abs(ratio - 1) > COUNT_DIFFERENCE for ratio in counts):
         return "the server's own token counter disagrees with the stream"
     if any("usage" in step.requests.failures for step in run.steps):
         return "the server's token counts contradict its own stream"
     return ""
+
+
+def _refused(requests: RequestCounts) -> int:
+    """Return the requests that were answered with an error, not those that waited in vain."""
+    return sum(n for kind, n in requests.failures.items() if kind.startswith("status"))
 
 
 def overall(
