@@ -90,6 +90,52 @@ def test_counted_names_are_that_many_cards() -> None:
     assert found.count == 8
 
 
+ASIDE = [
+    "NVIDIA DGX A100\n",
+    "NVIDIA GeForce RTX 4090\n(sold, now this:)\n",
+    "NVIDIA Release 24.05 (build 91431255)\n",
+    "NVIDIA GeForce RTX 3050 6GB Laptop GPU 32.0.15.6078  4293918720\n",
+    "GPU 00000000:01:00.0\n    NVIDIA RTX6000-Ada-1Q\n    NVIDIA RTX6000-Ada-48Q\n",
+    "      8 NVIDIA H100 80GB HBM3\n",
+]
+
+
+@pytest.mark.parametrize("text", ASIDE)
+def test_a_name_alone_in_its_line_says_nothing_beside_a_table(text: str) -> None:
+    box = table([row(0, "NVIDIA L40S", total=46068), row(1, "NVIDIA L40S", total=46068)])
+    assert read(text + box).gpus == read(box).gpus
+
+
+@pytest.mark.parametrize("text", [ASIDE[2], ASIDE[3], ASIDE[4], "NVIDIA Broadcast 2\n"])
+def test_products_and_offers_are_no_cards(text: str) -> None:
+    assert not read(text).gpus
+
+
+LEFT_OUT = "name, pci.bus_id\nNVIDIA H100 PCIe, 00000000:04:00.0\n{}\nNVIDIA H100 PCIe, {}:00.0\n"
+
+
+@pytest.mark.parametrize("mark", ["[...]", "...", "  …", ""])
+def test_rows_behind_an_omission_are_cards_of_their_own(mark: str) -> None:
+    assert read(LEFT_OUT.format(mark, "00000000:8B")).count == 2
+
+
+def test_row_torn_by_a_decimal_comma_keeps_name_and_memory() -> None:
+    text = "index, name, power.limit [W], memory.total [MiB]\n0, NVIDIA L40, 300,00 W, 46068 MiB\n"
+    assert listed(text) == [(0, "NVIDIA L40", 46068)]
+
+
+def test_shortened_output_keeps_driver_name_and_host_memory() -> None:
+    found = read(
+        "NVIDIA-SMI 580.159.03   Driver 580.159.03   CUDA Version: 13.0\n"
+        "GPU 0: NVIDIA GB10   35C   P8   4W   Memory-Usage: Not Supported   0% util\n"
+    )
+    assert (found.driver, found.gpus[0].name, found.unified_memory) == (
+        "580.159.03",
+        "NVIDIA GB10",
+        True,
+    )
+
+
 MONITORS = [
     pytest.param(
         "rig4          Mon Jul  6 11:49:06 2026  550.54.14\n"
@@ -229,6 +275,8 @@ def test_prompt_tells_the_system(text: str, platform: str) -> None:
     [
         "docker: Error response from daemon: CDI device injection failed: unresolvable CDI devices"
         " nvidia.com/gpu=all",
+        "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check",
         "docker: Error response from daemon: unknown or invalid runtime name: nvidia",
     ],
 )

@@ -48,6 +48,10 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "no-break spaces in HTML": lambda text: (
         "<p>" + text.replace(" ", "&nbsp;").replace("\n", "<br />\n") + "</p>"
     ),
+    "unseen marks": lambda text: text.replace("|", "|\u200e").replace("MiB", "M\u00adi\u200dB"),
+    "a notebook": lambda text: json.dumps(
+        {"cells": [{"outputs": [{"text": [f"{line}\n" for line in text.split("\n")]}]}]}
+    ),
     "preformatted HTML": lambda text: f"<pre><code>{text}</code></pre>",
     "JSON of a runner": lambda text: json.dumps({"rc": 0, "cmd": ["nvidia-smi"], "out": [text]}),
     "coloured JSON": lambda text: json.dumps({"out": coloured(text, "\x1b")}),

@@ -34,8 +34,10 @@ _PREFIX = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BOX = str.maketrans(dict.fromkeys("│┃║¦｜", "|") | dict.fromkeys("─━═", "-"))
+_UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\ufeff"
+"""Marks that web pages and chat programs leave between characters."""
 _SPACES = str.maketrans(
-    {"\u00a0": " ", "\u2007": " ", "\u202f": " ", "\ufeff": None, "\u200b": None}
+    {"\u00a0": " ", "\u2007": " ", "\u202f": " ", **dict.fromkeys(_UNSEEN, None)}
 )
 
 

@@ -35,6 +35,12 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
         None,
     ),
     (
+        "driver-absent",
+        r"The NVIDIA Driver was not detected|Found no NVIDIA driver on your system",
+        "no driver can be seen: install it, or start the container with GPUs (--gpus all)",
+        None,
+    ),
+    (
         "blocked",
         r"GPU access blocked by the operating system",
         "the operating system refuses access: on WSL2 update Windows and the WSL kernel",

@@ -13,6 +13,8 @@ _REPORT = re.compile(
     r"^\W{0,4}(?:GPU models and configuration ?: )?"
     r"GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$"
 )
+_COLUMNS = re.compile(r"\s{2,}|\s+\|")
+"""What parts a name from values that a person put behind it."""
 _NEXT = re.compile(r"(?<=\)) +(?=GPU ?\d{1,3}: .{1,120}?\(UUID)")
 """Where a form ran the lines of ``-L`` together."""
 _CAPABILITY = re.compile(
@@ -56,10 +58,11 @@ def read_listing(lines: list[str], reading: Reading) -> None:
                 _add(reading, int(number), None, None, match[2])
         elif match := _REPORT.match(line):
             numbers = match[1].split(",")
-            if not (looks_like_gpu(match[2]) or capable.issuperset(numbers)):
+            name = match[2] if capable.issuperset(numbers) else _COLUMNS.split(match[2])[0]
+            if not (looks_like_gpu(name) or capable.issuperset(numbers)):
                 continue
             for number in numbers:
-                _add(reading, int(number), match[2], None)
+                _add(reading, int(number), name, None)
 
 
 def _add(

@@ -18,6 +18,8 @@ _BRAND = re.compile(
     r"^(?:NVIDIA (?!SMI\b)|GeForce |Tesla |Quadro |GRID |TITAN |RTX |GTX |CMP )", re.IGNORECASE
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ()+/_.-]{1,63}$")
+_NO_WORD = re.compile(r"^\(?(?:\d+\.\d[\d.]*|\d{6,})\)?$")
+"""Versions and long numbers stand beside names, never in them."""
 _LOWER_WORDS = frozenset({"with", "design", "nvgpu", "v2", "gpu", "c", "m", "p"})
 
 _SERIES: tuple[tuple[str, str], ...] = (
@@ -71,7 +73,10 @@ def looks_like_gpu(name: str) -> bool:
     name = _CUT.sub("", name)
     if not _NAME.match(name) or not (_BRAND.match(name) or series_capability(name)):
         return False
-    if any(word.isalpha() and word.islower() and word not in _LOWER_WORDS for word in name.split()):
+    words = name.split()
+    if any(word.isalpha() and word.islower() and word not in _LOWER_WORDS for word in words):
+        return False
+    if any(_NO_WORD.match(word) for word in words):
         return False
     return re.search(r"\d|TITAN|\b(?:Orin|Thor)\b", name, re.IGNORECASE) is not None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 
-from qwendeploy.hardware.naming import looks_like_gpu
+from qwendeploy.hardware.naming import looks_like_gpu, series_capability
 from qwendeploy.hardware.reading import GpuReading, ProcessReading, Rank, Reading
 from qwendeploy.hardware.values import (
     VERSION,
@@ -48,6 +48,9 @@ _MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
 _RELEASE = re.compile(rf"^{VERSION}$")
 _COUNTED = re.compile(r"^\s*(\d{1,2})\s+((?:NVIDIA|Tesla|GeForce|Quadro|TITAN)\b[^,|]{1,60}?)\s*$")
 """A line of ``sort | uniq -c`` over names."""
+_LEFT_OUT = re.compile(r"^\W{0,4}(?:\.{3}|…)\W{0,4}$")
+_OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$")
+"""Heading of ``nvidia-smi vgpu -s``, which lists what a host can offer."""
 MAX_COUNTED = 64
 
 
@@ -84,39 +87,54 @@ def _header_of(line: str) -> tuple[list[str], str] | None:
 
 
 def read_query(lines: list[str], reading: Reading) -> None:
-    """Take the rows of every query table in the lines; other lines are passed over."""
+    """Take the rows of every query table in the lines; other lines are passed over.
+
+    A name that stands alone in its line counts only where nothing else names a GPU: it may be a
+    heading, or a type that a host offers.
+    """
     header: list[str] | None = None
     mark = ","
     rows: list[dict[str, str]] = []
+    alone: list[GpuReading] = []
     position = 0
     for line in lines:
-        if not line.strip() or (mark == "|" and header and not line.strip(" |:-")):
+        if not line.strip() or _LEFT_OUT.match(line) or (mark == "|" and not line.strip(" |:-")):
             continue
         cells = _split(line, mark if header else ",")
         if found := _header_of(line):
             _take_rows(rows, reading)
             header, mark = found
             rows, position = [], 0
-        elif not cells or (mark != "|" and line.count("|") > 1):
-            header = None
-        elif header is not None and len(cells) == len(header):
+            continue
+        if header is not None and len(cells) == len(header) and not _is_box(line, mark):
             rows.append(dict(zip(header, cells, strict=True)))
-        elif _process_header(cells := _split(line)):
+            continue
+        header, mark = None, ","
+        if not cells or _is_box(line, ","):
+            continue
+        if _process_header(cells := _split(line)):
             _take_rows(rows, reading)
-            header, mark, rows = [_column(cell) for cell in cells], ",", []
-        elif header is None and (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
-            for _ in range(min(int(counted[1]), MAX_COUNTED - position)):
-                gpu = GpuReading(rank=Rank.CSV, position=position, name=counted[2])
-                reading.gpus.append(gpu)
-                position += 1
-        elif header is None and (bare := _bare_row(cells, position)):
+            header, rows = [_column(cell) for cell in cells], []
+        elif (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
+            for _ in range(min(int(counted[1]), MAX_COUNTED - len(alone))):
+                alone.append(GpuReading(rank=Rank.CSV, position=len(alone), name=counted[2]))
+        elif bare := _bare_row(cells, position):
+            if len(cells) == 1:
+                bare.position = len(alone)
+                alone.append(bare)
+                continue
             reading.gpus.append(bare)
             if reading.driver is None:
                 reading.driver = next((cell for cell in cells if _is_driver(cell)), None)
             position += 1
-        else:
-            header = None
     _take_rows(rows, reading)
+    if not reading.gpus and not any(_OFFER.match(line) for line in lines):
+        reading.gpus += [gpu for gpu in alone[:MAX_COUNTED] if series_capability(gpu.name or "")]
+
+
+def _is_box(line: str, mark: str) -> bool:
+    """Say whether a line is one of a drawn table and not of this query."""
+    return mark != "|" and line.count("|") > 1
 
 
 def _take_rows(rows: list[dict[str, str]], reading: Reading) -> None:

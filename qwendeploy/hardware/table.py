@@ -20,7 +20,11 @@ from qwendeploy.hardware.reading import (
 from qwendeploy.hardware.values import VERSION, bus_id, fault, mib, switch
 
 _SMI = re.compile(rf"NVIDIA-SMI\s+({VERSION})\b")
-_DRIVER = re.compile(rf"(?:Driver|KMD) Version\s*:\s*({VERSION})(?!\S)", re.IGNORECASE)
+_DRIVER = re.compile(
+    rf"(?:Driver|KMD) Version\s*:\s*({VERSION})(?!\S)"
+    rf"|NVIDIA-SMI\s+\S+\s+Driver\s+({VERSION})(?!\S)",
+    re.IGNORECASE,
+)
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d{1,2}\.\d{1,2})(?![\d.])", re.IGNORECASE)
 
 _NAME_CELL = re.compile(
@@ -42,7 +46,7 @@ def read_versions(text: str, reading: Reading) -> None:
     if reading.smi_version is None and (match := _SMI.search(text)):
         reading.smi_version = match[1]
     if reading.driver is None and (match := _DRIVER.search(text)):
-        reading.driver = match[1]
+        reading.driver = match[1] or match[2]
     if reading.cuda is None and (match := _CUDA.search(text)):
         reading.cuda = match[1]
 
