@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,15 @@ def test_a_server_that_refuses_requests_is_not_confirmed_by_the_others(tmp_path:
     assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
     rate = next(one for one in report.verdicts if one.quantity == "aggregate_decode_tps")
     assert "the server refused" in rate.reason
+
+
+def test_nothing_that_slows_is_named_for_a_rate_above_the_band(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (90.0, 90.0, 90.0))
+    with known_server(tmp_path, *POOL) as known:
+        _, faster = verified(known.url, small_plan(200), rate_only=True)
+        _, slower = verified(known.url, small_plan(500), rate_only=True)
+    assert (faster.outcome, slower.outcome) == ("refuted", "refuted")
+    assert [cause.id for cause in faster.causes] == []
+    assert "host-busy" in [cause.id for cause in slower.causes]
