@@ -45,6 +45,7 @@ def test_query_is_read_whatever_divides_its_cells(text: str) -> None:
         "| # | GPU | tok/s | VRAM |\n|---|---|---|---|\n| 1 | NVIDIA RTX 4090 | 74.03 | 24 GB |\n",
         "| NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 74.03 | 183.51 | 390.92 |\n",
         "|   0  MIG 1g.24gb       19     7/7        20.00      No     18     1     0   |\n",
+        "NVIDIA H100 80GB, 2.49, 80\nNVIDIA A100 80GB, 1.19, 80\nNVIDIA RTX 4090, 0.34, 24\n",
         "GPU KV cache size: 123,456 tokens\nGPU 0 has a total capacity of 23.65 GiB\n",
     ],
 )
@@ -251,6 +252,14 @@ def test_matrix_header_behind_its_command_is_a_header() -> None:
     assert read("nvidia-smi topo -m   " + text).links.worst_pcie_path == "PHB"
 
 
+def test_matrix_in_a_form_is_a_matrix() -> None:
+    text = (
+        "| | GPU0 | GPU1 | CPU Affinity |\n|---|---|---|---|\n"
+        "| GPU0 | X | NV4 | 0-31 |\n| GPU1 | NV4 | X | 0-31 |\n"
+    )
+    assert [(p.a, p.b, p.nvlinks) for p in read(text).links.pairs] == [(0, 1, 4)]
+
+
 def test_links_of_unnamed_cards_are_known_or_unknown_but_not_none() -> None:
     assert read(matrix({0: (" X ", "PHB"), 1: ("PHB", " X ")})).interconnect == "pcie"
     assert read("compute_cap\n8.0\n8.0").interconnect == "unknown"
@@ -291,6 +300,7 @@ NAMES = [
     ("NVIDIA RTX 6000D", "12.0"),
     ("NVIDIA RTX PRO 6000D Blackwell Workstation Edition", "12.0"),
     ("NVIDIA H100XM-80C", "9.0"),
+    ("Xavier (nvgpu)", "7.2"),
 ]
 
 

@@ -18,7 +18,7 @@ _BRAND = re.compile(
     r"^(?:NVIDIA (?!SMI\b)|GeForce |Tesla |Quadro |GRID |TITAN |RTX |GTX |CMP )", re.IGNORECASE
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ()+/_.-]{1,63}$")
-_NO_WORD = re.compile(r"^\(?(?:\d+\.\d[\d.]*|\d{6,})\)?$")
+_NO_WORD = re.compile(r"^\(?(?:\d+\.\d[\d.]*|\d{5,})\)?$")
 """Versions and long numbers stand beside names, never in them."""
 _LOWER_WORDS = frozenset({"with", "design", "nvgpu", "v2", "gpu", "c", "m", "p"})
 

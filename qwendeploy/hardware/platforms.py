@@ -11,7 +11,7 @@ from qwendeploy.hardware.reading import Reading
 
 System = Literal["linux", "wsl2", "windows", "container", "unknown"]
 
-_ARM_CARDS = re.compile(r"\b(?:GB10|GB200|GB300|GH200|Thor|Orin|T4G)\b")
+_ARM_CARDS = re.compile(r"\b(?:GB10|GB200|GB300|GH200|Thor|Orin|Xavier|T4G)\b")
 """GPUs that exist only beside an Arm processor (Grace, GB10, Jetson; T4G: Amazon EC2 G5g)."""
 
 _POWER_CARDS = re.compile(r"\b[VP]100-SXM2")

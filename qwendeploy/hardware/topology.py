@@ -40,12 +40,10 @@ def read_topologies(lines: list[str], reading: Reading) -> None:
             continue
         end = start + 1
         rows: dict[int, list[str]] = {}
-        tabs: dict[int, str] = {}
         while end < len(lines) and end - start < 4 * MAX_GPUS:
-            tokens = lines[end].split()
+            tokens = _tokens(lines[end])
             if tokens and (label := _GPU.match(tokens[0])) and len(tokens) > 1:
                 rows.setdefault(int(label[1]), tokens[1:])
-                tabs.setdefault(int(label[1]), lines[end])
             elif tokens and tokens[0] not in columns:
                 break
             end += 1
@@ -53,9 +51,16 @@ def read_topologies(lines: list[str], reading: Reading) -> None:
         start = end
 
 
+def _tokens(line: str) -> list[str]:
+    """Return the words of a line; the bars of a Markdown table part them too."""
+    if not line.lstrip().startswith("|"):
+        return line.split()
+    return line.replace("|", " ").split() if line.strip(" |:-") else []
+
+
 def _header(line: str) -> list[str] | None:
     """Return the column labels of a matrix header, or ``None``."""
-    tokens = (_COMMAND.sub("", line) if "topo" in line else line).split()
+    tokens = _tokens(_COMMAND.sub("", line) if "topo" in line else line)
     if not tokens or not _GPU.match(tokens[0]):
         return None
     columns: list[str] = []
