@@ -276,8 +276,8 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
             return None
     if not gpu.name and not gpu.uuid and len(cells) < 2:
         return None
-    shown = gpu.index is not None or gpu.uuid or gpu.bus_id or gpu.compute_capability
-    shown = shown or sizes or plain or faults or absent or measured
+    shown = bool(gpu.index is not None or gpu.uuid or gpu.bus_id or gpu.compute_capability)
+    shown = shown or bool(sizes or plain or faults or absent or measured)
     if len(cells) > 1 and not shown and not any(_is_driver(cell) for cell in cells):
         return None  # a name and bare numbers: prices or rates as well as temperatures
     gpu.faults.extend(dict.fromkeys(faults))
