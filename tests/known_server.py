@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CHARS_PER_TOKEN = 4
+LONG_PROMPT = 1000
+"""Tokens from which ``--long-prompts-count`` applies."""
 WORDS = ("alpha", "bravo", "cargo", "delta", "ember", "fjord", "grove", "haven")
 Answer = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 
@@ -426,6 +428,8 @@ class Server:
                 raise HttpError(400, f"unknown field {name}", "BadRequestError", name)
         text = prompt_text(body)
         prompt = count_tokens(text)
+        if prompt > LONG_PROMPT:
+            prompt = int(prompt * o.long_prompts_count)
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or 1 << 30
         if (body.get("min_tokens") or 0) > limit:
             raise HttpError(400, "min_tokens must not exceed max_tokens", "BadRequestError")
@@ -713,6 +717,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--reasoning-tokens", type=int, default=0)
     p.add_argument("--comments", action="store_true", help="keep-alive comments between events")
     p.add_argument("--split", action="store_true", help="cut events inside UTF-8 characters")
+    p.add_argument("--long-prompts-count", type=float, default=1.0, help="times their tokens")
     p.add_argument("--hold-every", type=int, default=0, help="every n-th chunk has empty text")
     p.add_argument(
         "--usage",

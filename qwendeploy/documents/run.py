@@ -139,6 +139,9 @@ class Window(Model):
     kv_usage: float | None = None
     clean: bool = True
     """All streams ran, none waited, none started or ended inside."""
+    turnover: bool = False
+    """A stream of ours ended inside, though the server kept none waiting: no rate of all streams.
+    """
     note: str = ""
 
 

@@ -44,12 +44,16 @@ def reached_figures(
             fill.context, "tokens", kind=Kind.MEASURED_HERE, source="filled in this run", n=1
         )
     predicted = plan.predictions.max_running_requests if plan else None
+    here = plan.operating_point.context if plan else None
     lows = [
         window.server_running_low
         for step in steps
-        if step.shape == "decode" and predicted and step.concurrency >= predicted.value
+        if step.shape == "decode"
+        and predicted
+        and step.concurrency >= predicted.value
+        and step.context == here
         for window in step.windows
-        if window.server_running_low is not None
+        if window.server_running_low is not None and not window.turnover
     ]
     if lows:
         found["max_running_requests"] = exact(

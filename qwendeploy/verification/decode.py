@@ -19,7 +19,7 @@ from qwendeploy.documents import Step, Window
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.arrivals import STEADY_BINS, Span, is_steady
 from qwendeploy.verification.client import Client
-from qwendeploy.verification.decode_figures import decode_step
+from qwendeploy.verification.decode_figures import decode_step, judged_windows
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import Streams, Turn
 from qwendeploy.verification.telemetry import Gpus
@@ -30,6 +30,8 @@ Counted = Literal["continuous", "final", "chunk_ratio", "metrics", "none"]
 OWN_TOKENS = 64
 """Tokens of its own that a stream adds to a shared context, as in the tables' measurements."""
 BROKEN = "the server failed too many requests; the load was ended"
+BEFORE_WINDOWS_S = 10.0
+"""Seconds that streams decode before the windows open, as prompts are planned for."""
 OUTPUT_CAP = 65536
 """Longest output asked for; streams are cancelled when the measurement is over."""
 
@@ -65,15 +67,18 @@ class DecodeResult:
     watch: Watch | None = None
 
 
-def prompt_length(settings: DecodeSettings) -> int:
+def prompt_length(settings: DecodeSettings, longest: int | None = None) -> int:
     """Return the prompt tokens that put the middle of the windows at the wanted context.
 
-    Contexts grow while they are measured; a prompt is never shortened below half, so that a short
-    context stays what it is called.
+    Contexts grow while they are measured: near ``longest``, the longest request that the server
+    takes, prompts are short enough for every stream to outlive the windows. A prompt is never
+    shortened below half, so that a short context stays what it is called.
     """
-    seconds = 10.0 + settings.window_s * settings.windows / 2
-    growth = int((settings.expected_user_tps or 0.0) * seconds)
-    return max(settings.context - growth, settings.context // 2, 48)
+    tps, measured = settings.expected_user_tps or 0.0, settings.window_s * settings.windows
+    wanted = settings.context - int(tps * (BEFORE_WINDOWS_S + measured / 2))
+    if longest is not None:
+        wanted = min(wanted, longest - int(tps * (BEFORE_WINDOWS_S + measured)))
+    return max(wanted, settings.context // 2, 48)
 
 
 class Decode:
@@ -97,7 +102,7 @@ class Decode:
         self.steady: bool | None = None
         self.counted: Counted = "none"
         self.begin = time.perf_counter()
-        self.prompt = prompt_length(settings)
+        self.prompt = prompt_length(settings, surface.facts.max_model_len)
         self.limit = self._output_limit()
         self.texts = self._texts()
         self.streams = Streams(client, settings.concurrency, self._turn, stagger=settings.stagger_s)
@@ -151,7 +156,10 @@ class Decode:
                     await watching
             await self.streams.stop()
         return DecodeResult(
-            self.step(), [w.aggregate_tps for w in self.windows], self.streams, self.watch
+            self.step(),
+            [window.aggregate_tps for window in judged_windows(self.windows)],
+            self.streams,
+            self.watch,
         )
 
     async def _warm(self) -> None:
@@ -231,7 +239,7 @@ class Decode:
                 return
             await self.watch.look()
             self._close(arrivals.span(start, edge[0]))
-            rates = [window.aggregate_tps for window in self.windows]
+            rates = [window.aggregate_tps for window in judged_windows(self.windows)]
             if len(rates) >= settings.min_windows and self.decided(rates):
                 return
 
@@ -290,6 +298,7 @@ class Decode:
                 acceptance_length=length,
                 kv_usage=max(usage) if usage else None,
                 clean=not doubts,
+                turnover=bool(changed) and not preempted and not (waiting and max(waiting) > 0),
                 note="; ".join(doubts),
             )
         )

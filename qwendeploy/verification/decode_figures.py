@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qwendeploy.documents import Distribution, Step
+from qwendeploy.documents import Distribution, Step, Window
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.metrics import Metrics
@@ -35,8 +36,12 @@ def measured(interval: st.Interval, unit: str, source: str = SOURCE) -> Figure:
 def decode_step(decode: Decode) -> Step:
     """Return what a decode load measured so far."""
     settings, windows = decode.settings, decode.windows
-    rates = [window.aggregate_tps for window in windows]
-    times = [window.start_s for window in windows]
+    judged = judged_windows(windows)
+    rates = [window.aggregate_tps for window in judged]
+    times = [window.start_s for window in judged]
+    if len(judged) < len(windows):
+        left = len(windows) - len(judged)
+        decode.notes.append(f"{left} windows left out of the figures: a stream ended inside")
     counts = decode.streams.counts()
     if decode.counted in ("chunk_ratio", "final"):
         decode.notes.append(
@@ -76,8 +81,17 @@ def decode_step(decode: Decode) -> Step:
     )
 
 
+def judged_windows(windows: Sequence[Window]) -> list[Window]:
+    """Return the windows that tell the rate: without those in which a stream of ours ended.
+
+    Where fewer than two are left, all of them.
+    """
+    kept = [window for window in windows if not window.turnover]
+    return kept if len(kept) >= 2 else list(windows)
+
+
 def _figures(decode: Decode) -> tuple[dict[str, Figure | None], dict[str, str]]:
-    windows = decode.windows
+    windows = judged_windows(decode.windows)
     figures: dict[str, Figure | None] = {
         "aggregate_decode_tps": None,
         "per_user_decode_tps": None,

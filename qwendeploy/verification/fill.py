@@ -30,6 +30,9 @@ BlocksHeld = Callable[[Sequence[int]], tuple[float, float] | None]
 
 FULL_OUTPUT = 48
 """Output tokens of the full-length request."""
+PROMPT_TRIES = 3
+"""Times that a prompt which the server counts longer than we did is made shorter."""
+SHORTER = 0.985
 COUNT_MARGIN = 0.004
 """Prompts are made to a length by a calibrated ratio; this is the margin below a hard limit."""
 
@@ -82,7 +85,14 @@ class FillRun:
         self.output = max(1, growth)
         margin = max(8, int(settings.context * COUNT_MARGIN))
         self.prompt = max(16, settings.context - growth - margin)
-        self.streams = Streams(client, settings.concurrency, self._turn, stagger=0.02)
+        self.scale = dict.fromkeys(range(settings.concurrency), 1.0)
+        self.streams = Streams(
+            client,
+            settings.concurrency,
+            self._turn,
+            stagger=0.02,
+            max_failures=PROMPT_TRIES * max(4, settings.concurrency),
+        )
         self.watch = Watch(
             client, gpus, self.streams.state, interval=0.5, metrics=surface.facts.metrics
         )
@@ -91,8 +101,11 @@ class FillRun:
         self.held_to: float | None = None
 
     def _turn(self, stream: int, number: int) -> Turn | None:
+        """Return a stream's one request; a prompt refused as too long is sent again, shorter."""
         if number > 0:
-            return None
+            if number >= PROMPT_TRIES or self.streams.current[stream].status != 400:
+                return None
+            self.scale[stream] *= SHORTER
         message = {"role": "user", "content": self._text(stream)}
         return Turn(self.surface.body([message], self.output))
 
@@ -174,14 +187,14 @@ class FillRun:
         wanted = length - output - max(8, int(length * COUNT_MARGIN))
         prompts = self._calibrated()
         record = Record(0)
-        for attempt in range(3):
+        for attempt in range(PROMPT_TRIES):
             self.told(f"fill: one request at {length} tokens", None)
             text = prompts.text(wanted, f"{self.settings.seed}-full-{attempt}")
             body = self.surface.body([{"role": "user", "content": text}], output)
             record = await self.client.stream(body)
             if record.status != 400:
                 break
-            wanted = int(wanted * 0.985)
+            wanted = int(wanted * SHORTER)
         return record
 
     def _calibrated(self) -> PromptMaker:
@@ -202,7 +215,8 @@ class FillRun:
         return f"{self.settings.seed}-{stream}"
 
     def _text(self, stream: int) -> str:
-        return self.surface.prompts.text(self.prompt, self._seed(stream))
+        tokens = int(self.prompt * self.scale[stream])
+        return self.surface.prompts.text(tokens, self._seed(stream))
 
     def _held_samples(self) -> list[Sample]:
         if self.held_from is None or self.held_to is None:
@@ -228,7 +242,8 @@ class FillRun:
         count = settings.concurrency
         running, waiting, preempted = self._seen()
         most = max((s.streams for s in self.watch.samples), default=0)
-        counts = self.streams.counts()
+        # A prompt that was sent again shorter has not failed: the miscount was ours.
+        counts = count_requests(list(self.streams.current.values()))
         checks: list[FillCheck] = []
         if counts.failed:
             text = f"{counts.failed} of {count} requests failed: {'; '.join(counts.examples)}"
