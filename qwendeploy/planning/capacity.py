@@ -28,7 +28,8 @@ class Room:
 
     def text(self, concurrency: int) -> str:
         """Return both in words."""
-        return f"{self.full} full-length at once, all {concurrency} to {self.context:,} tokens"
+        most = f"all {concurrency} to {self.context:,} tokens" if self.context else "never all"
+        return f"{self.full} full-length at once, {most}"
 
 
 def capacity_lines(
@@ -44,10 +45,15 @@ def capacity_lines(
         return _slot_lines(candidate.memory, option, workload.concurrency)
     room = _room(candidate.memory, option, workload.concurrency)
     length = format_tokens(candidate.memory.max_model_len)
+    count = workload.concurrency
     lines = [
-        f"{room.full} request{'s' if room.full != 1 else ''} of {length} at once; all "
-        f"{workload.concurrency} run up to {room.context:,} tokens each; beyond that the rest "
-        "queue until blocks are free."
+        f"{room.full} request{'s' if room.full != 1 else ''} of {length} at once; "
+        + (
+            f"all {count} run up to {room.context:,} tokens each; beyond that the rest queue until "
+            "blocks are free."
+            if room.context
+            else f"never all {count}: the rest queue until blocks are free."
+        )
     ]
     if room.full >= workload.concurrency:
         return (lines[0].split(";")[0] + ": every request can have the full length.",), ()
@@ -58,12 +64,19 @@ def capacity_lines(
     ]
     if changes:
         lines.append("It would change with " + "; ".join(changes) + ".")
-    del predictions
-    headline = (
-        f"{workload.concurrency} contexts of {length} do not fit at once: {room.full} do, and all "
-        f"{workload.concurrency} up to {room.context:,} tokens."
-    )
+    headline = f"{count} contexts of {length} do not fit at once: "
+    headline += f"{room.full} {'does' if room.full == 1 else 'do'}, and "
+    if room.context:
+        headline += f"all {count} up to {room.context:,} tokens."
+    else:
+        headline += f"never all {count}{_most(predictions, result.load.context)}."
     return tuple(lines), (headline,)
+
+
+def _most(predictions: Predictions, context: int) -> str:
+    """Return how many requests of the typical context run, where it is not all of them."""
+    running = predictions.max_running_requests
+    return f": {running.value:.0f} of {format_tokens(context)} run" if running else ""
 
 
 def _slot_lines(

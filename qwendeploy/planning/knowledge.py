@@ -39,6 +39,9 @@ DRAFT_ROWS = 8
 """Measurements of a draft length on a card below which it is not considered there: the study's
 three cells of MTP with 2, 4 and 6 tokens say nothing at eight requests and more."""
 
+UPSTREAM = re.compile(r"(?:^|/)vllm-openai[:@]")
+"""The official image, from its own registry or a mirror that keeps the name."""
+
 SLIDING_FORK = re.compile(r"repne/vllm:v3$")
 """The fork build that gives DFlash's sliding layers a cache spec of their own, by its logs."""
 
@@ -329,7 +332,7 @@ def _stated_image(
         min_driver=None,
         seen_driver=None,
         compute_capabilities=None,
-        fork=None if name.startswith("vllm/vllm-openai:") else name.split("/")[0],
+        fork=None if UPSTREAM.search(name) else name.split("/")[0],
         moves=False,
         verdict="unknown",
         reason="stated by the user; in no table",

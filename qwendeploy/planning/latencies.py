@@ -46,9 +46,21 @@ class _Request:
     cached: int
 
 
-def request_lengths(context: int, isl: int | None, osl: int | None) -> tuple[int, int]:
-    """Return prompt and answer of a request at this context, as stated or assumed."""
-    return isl or context or DEFAULT_ISL, osl or DEFAULT_OSL
+def request_lengths(
+    context: int, isl: int | None, osl: int | None, longest: int | None
+) -> tuple[int, int]:
+    """Return prompt and answer of a request at this context, as stated or assumed.
+
+    What is assumed leaves room for the rest within the ``longest`` request that the server takes.
+    """
+    prompt, answer = isl or context or DEFAULT_ISL, osl or DEFAULT_OSL
+    if longest is None or prompt + answer <= longest:
+        return prompt, answer
+    if isl is None:
+        prompt = max(1, min(prompt, longest - answer))
+    if osl is None:
+        answer = max(1, min(answer, longest - prompt))
+    return prompt, answer
 
 
 def latencies(
@@ -57,7 +69,8 @@ def latencies(
     """Return the figures that are known with ``count`` requests running, and why others are not."""
     option, workload, box = candidate.option, rates.scene.workload, rates.scene.box
     contexts = load.shared_by(candidate)
-    prompt, answer = request_lengths(load.context, workload.isl, workload.osl)
+    longest = option.max_model_len
+    prompt, answer = request_lengths(load.context, workload.isl, workload.osl, longest)
     request = _Request(prompt, answer, _cached(candidate, prompt, contexts, workload.prefix_hit))
     cold = prefill_ms(option, box, prompt)
     if cold is None:

@@ -109,11 +109,20 @@ def _llama_line(result: Survey) -> str:
 
 def _fork_line(result: Survey, best: Scored) -> str:
     """Return the warning about a third party's image with upstream's price."""
-    upstream = next((item for item in result.ranked if not item.candidate.option.fork), None)
+    option, scene = best.candidate.option, result.scene
+    if scene.knowledge.image(option.image or "") is None:
+        return (
+            f"{option.image} is in no table here: by its tag it is taken to be a third party's "
+            f"build of vLLM {option.engine_version}, and nothing of it was measured."
+        )
+    seen = {-1: "the one measured on this machine", 0: "the one measured on this card"}
     text = (
-        f"{best.candidate.option.image} is a third party's image without public source; it is the "
-        "one measured on this card."
+        f"{option.image} is a third party's image without public source; it is "
+        f"{seen.get(best.tier, 'not measured as this option on this card')}."
     )
+    if scene.pins.image:
+        return text
+    upstream = next((item for item in result.ranked if not item.candidate.option.fork), None)
     if upstream is None:
         return text + " No upstream option is feasible."
     mine = best.predictions.aggregate_decode_tps
@@ -121,7 +130,8 @@ def _fork_line(result: Survey, best: Scored) -> str:
     price = ""
     if mine is not None and other is not None:
         change = (other.value - mine.value) / mine.value
-        price = f": {change:+.0%} ({other.kind})"
+        tied = ", a tie" if tie(upstream, best, scene.workload.objective) else ""
+        price = f": {change:+.0%} ({other.kind}{tied})" if round(change, 2) else ": as fast"
     return f"{text} --upstream-only takes {upstream.candidate.option.image}{price}."
 
 
@@ -237,7 +247,8 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     if workload.prefix_hit and not option.prefix_cache:
         lines.append("no prompt is found in a cache: prefix caching is off (--prefix-cache on)")
     if workload.isl is None or workload.osl is None:
-        isl, osl = request_lengths(result.load.context, workload.isl, workload.osl)
+        longest = option.max_model_len
+        isl, osl = request_lengths(result.load.context, workload.isl, workload.osl, longest)
         lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
     return tuple(lines)
 

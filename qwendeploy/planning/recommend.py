@@ -152,7 +152,8 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     shared = option.prefix_cache and workload.contexts == "shared"
     load = Load(workload.concurrency, result.load.context, "shared" if shared else "separate")
     predictions = predict(candidate, load, rates)
-    isl, osl = request_lengths(load.context, workload.isl, workload.osl)
+    longest = option.max_model_len
+    isl, osl = request_lengths(load.context, workload.isl, workload.osl, longest)
     point = OperatingPoint(
         concurrency=load.concurrency,
         context=load.context,

@@ -184,6 +184,8 @@ def _gains(
 def _layout_memory(large: Option, small: Option, scene: Scene) -> str:
     """Return what both layouts hold: the context of all requests, and how many run at 64k."""
     workload = scene.workload
+    if workload.concurrency == 1:
+        return ""
     reach, running = [], []
     for option in (large, small):
         seats = -(-workload.concurrency // option.replicas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from qwendeploy.documents import Cell, Plan, Predictions, TraceEntry
+from qwendeploy.documents import Plan, Predictions, TraceEntry
 from qwendeploy.figures import Figure
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label, shortfall
@@ -110,7 +110,11 @@ def _figures(plan: Plan) -> list[str]:
     shared = "one shared warm context" if point.contexts == "shared" else "separate contexts"
     lines = ["", f"Expect  (90 % bands; {shared})"]
     rows = [
-        ("decode", _rate_row(point.concurrency, point.context, figures)),
+        (
+            "decode",
+            _rate_row(point.concurrency, point.context, figures)
+            + _running(point.concurrency, figures),
+        ),
         *_over_content(figures),
         ("per user", figure_text(figures.per_user_decode_tps)),
         ("TPOT", figure_text(figures.tpot_ms)),
@@ -118,12 +122,16 @@ def _figures(plan: Plan) -> list[str]:
         ("end to end", _end_to_end(plan)),
     ]
     rows += [
-        ("decode", _rate_row(cell.concurrency, cell.context, cell.figures) + _running(cell))
+        (
+            "decode",
+            _rate_row(cell.concurrency, cell.context, cell.figures)
+            + _running(cell.concurrency, cell.figures),
+        )
         for cell in plan.cells
     ]
     rows += [
         ("KV pool", _pool(figures)),
-        ("running", figure_text(figures.max_running_requests, f"of {point.concurrency} at once")),
+        ("running", _at_once(point.concurrency, figures)),
     ]
     if plan.download_gib is not None:
         rows.append(("download", figure_text(plan.download_gib)))
@@ -153,11 +161,20 @@ def _pool(figures: Predictions) -> str:
     return figure_text(figures.kv_pool_blocks or figures.kv_pool_tokens)
 
 
-def _running(cell: Cell) -> str:
-    running = cell.figures.max_running_requests
-    if running is None or running.value >= cell.concurrency:
+def _at_once(concurrency: int, figures: Predictions) -> str:
+    """Return how many of the requests run at once; more than there are is all of them."""
+    running = figures.max_running_requests
+    if running is None or running.low < concurrency:
+        return figure_text(running, f"of {concurrency} at once")
+    return f"{concurrency} of {concurrency} at once, {running.kind}"
+
+
+def _running(concurrency: int, figures: Predictions) -> str:
+    """Return how many of the requests run where not all do."""
+    running = figures.max_running_requests
+    if running is None or running.value >= concurrency:
         return ""
-    return f"; {running.value:.0f} of {cell.concurrency} running"
+    return f"; {running.value:.0f} of {concurrency} running"
 
 
 def _end_to_end(plan: Plan) -> str:
