@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from qwendeploy.auditing.checkpoint_names import refused_quantization
 from qwendeploy.auditing.findings import Finding, Severity, told_flag
 from qwendeploy.auditing.settings import SPEC, Setting
-from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.tables.engine_flags import (
     FlagStatus,
@@ -277,7 +275,6 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             f"write {near}" if near else f"remove {key}",
             "fails_at_start" if sure else None,
         )
-    yield from _draft_parallel(understood, places, place)
     if not problems and not spec.symbolic and "num_speculative_tokens" not in spec.values:
         yield Finding(
             "speculative-tokens-missing",
@@ -287,28 +284,6 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             "num_speculative_tokens is not given; the engine needs it for most methods",
             'add "num_speculative_tokens": 3',
         )
-
-
-DRAFT_TP = "draft_tensor_parallel_size"
-
-
-def _draft_parallel(
-    understood: Understood, places: Mapping[str, Place], place: Place
-) -> Iterator[Finding]:
-    """Yield a draft that is split otherwise than the engine allows: over 1 or all cards."""
-    ranks, tp = understood.spec.values.get(DRAFT_TP), understood.number("tp")
-    if not isinstance(ranks, int) or tp is None or ranks in (1, int(tp)):
-        return
-    yield Finding(
-        "bad-speculative-value",
-        "error",
-        f"{DRAFT_TP} in {SPEC}",
-        places.get(DRAFT_TP, place),
-        f"{ranks} is neither 1 nor --tensor-parallel-size {int(tp)}; the engine refuses the "
-        "configuration",
-        f"{DRAFT_TP} 1 or {int(tp)}",
-        "fails_at_start",
-    )
 
 
 def variable_findings(understood: Understood) -> Iterator[Finding]:
@@ -335,26 +310,6 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
             word.place,
             f"{status.message}: only an unknown-variable line in the log",
             f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
-        )
-
-
-def quantization_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield a ``--quantization`` that the checkpoint's own configuration contradicts."""
-    setting, model = understood.arguments.last("--quantization"), understood.arguments.model
-    if understood.launch.engine != "vllm" or setting is None or model is None:
-        return
-    if setting.value is None or setting.symbolic or model.text.startswith(("/", ".", "~", "$")):
-        return
-    reason = refused_quantization(model.text, setting.value)
-    if reason is not None:
-        yield Finding(
-            "quantization-mismatch",
-            "error",
-            f"--quantization {setting.value}",
-            setting.place,
-            f"{reason}; the engine stops: the methods do not match",
-            "drop --quantization, the engine reads it from the checkpoint",
-            "fails_at_start",
         )
 
 

@@ -112,19 +112,23 @@ def host_path(path: str, volumes: Iterable[Word]) -> str:
     """Return a container path as it is on the host; unchanged if no volume covers it."""
     best, answer = -1, path
     for volume in volumes:
-        source, target = _mount(volume.text)
+        source, target = mount_of(volume.text)
         covers = target and (path == target or path.startswith(target.rstrip("/") + "/"))
         if covers and len(target) > best:
             best, answer = len(target), source.rstrip("/") + path[len(target.rstrip("/")) :]
     return answer
 
 
-def _mount(text: str) -> tuple[str, str]:
+def mount_of(text: str) -> tuple[str, str]:
+    """Return where a volume comes from and where the container finds it."""
     if "target=" in text or "dst=" in text or "destination=" in text:
         fields = dict(part.partition("=")[::2] for part in text.split(","))
         source = fields.get("source") or fields.get("src") or ""
         return source, fields.get("target") or fields.get("dst") or fields.get("destination") or ""
     parts = text.split(":")
+    if len(parts) > 2 and len(parts[0]) == 1 and parts[0].isalpha():
+        # A drive of Windows: its colon belongs to the path.
+        parts = [f"{parts[0]}:{parts[1]}", *parts[2:]]
     return (parts[0], parts[1]) if len(parts) > 1 else ("", text)
 
 

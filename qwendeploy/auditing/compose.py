@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ruamel.yaml.nodes import Node
 
@@ -13,6 +13,8 @@ from qwendeploy.auditing.launch import (
     Gpus,
     Launch,
     Port,
+    Supervision,
+    enough_shared_memory,
     nvidia_devices,
     parse_port,
     repeated_program,
@@ -24,6 +26,9 @@ from qwendeploy.auditing.yaml_tree import Tree
 _VARIABLE = re.compile(
     r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-?+])([^}]*))?\})"
 )
+
+
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def is_compose(tree: Tree) -> bool:
@@ -83,6 +88,9 @@ class _Service:
             platform=self._word(fields.get("platform")),
             devices=devices,
             restart=self._word(fields.get("restart")),
+            workdir=self._word(fields.get("working_dir")),
+            opaque="volumes_from" in fields or "configs" in fields or "secrets" in fields,
+            refused=tuple(self._refused_requests(fields)),
         )
         return Launch(
             place,
@@ -94,7 +102,35 @@ class _Service:
             name,
             unread=tuple(self.unread),
             repeated=repeated_program(words, name_of_image) if own_entry else None,
+            supervision=self._awaited(name, fields),
         )
+
+    def _awaited(self, name: str, fields: Mapping[str, Node]) -> Supervision | None:
+        """Return how long services that need this one healthy wait before they give up."""
+        check = fields.get("healthcheck")
+        waits = [
+            self.tree.word(self.tree.at(service, "depends_on", name, "condition"))
+            for service in self.services.values()
+        ]
+        if check is None or not any(word and word.text == "service_healthy" for word in waits):
+            return None
+        start = self._seconds(self.tree.at(check, "start_period"), 0.0)
+        every = self._seconds(self.tree.at(check, "interval"), 30.0)
+        tries = self._word(self.tree.at(check, "retries"))
+        count = int(tries.text[:6]) if tries is not None and tries.text.isdigit() else 3
+        if start is None or every is None:
+            return None
+        return Supervision(int(start + every * count), self.tree.place(check), restarts=False)
+
+    def _seconds(self, node: Node | None, default: float) -> float | None:
+        """Return a duration of the compose specification, ``None`` if it cannot be read."""
+        word = self._word(node)
+        if word is None:
+            return default
+        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|us|h|m|s)", word.text[:40])
+        if not parts or "".join(number + unit for number, unit in parts) != word.text:
+            return None
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
     def _with_extended(self, node: Node | None, depth: int) -> dict[str, Node]:
         fields = self.tree.mapping(node)
@@ -178,7 +214,9 @@ class _Service:
     def _shares_memory(self, fields: Mapping[str, Node]) -> bool:
         ipc = self._word(fields.get("ipc"))
         tmpfs = any("/dev/shm" in word.text for word in self._words(fields.get("tmpfs")))
-        return "shm_size" in fields or tmpfs or (ipc is not None and ipc.text == "host")
+        size = self._word(fields.get("shm_size"))
+        large = size is not None and enough_shared_memory(size.text)
+        return large or tmpfs or (ipc is not None and ipc.text == "host")
 
     def _gpus(self, fields: Mapping[str, Node], devices: tuple[Word, ...], place: Place) -> Gpus:
         gpus = fields.get("gpus")
@@ -196,6 +234,16 @@ class _Service:
         if runtime is not None and "nvidia" in runtime.text:
             return Gpus(True, None, (), runtime.place)
         return nvidia_devices(devices) or Gpus(False, 0, (), place)
+
+    def _refused_requests(self, fields: Mapping[str, Node]) -> Iterator[Word]:
+        """Yield what compose refuses about device requests (Compose specification, deploy)."""
+        reserved = self.tree.at(fields.get("deploy"), "resources", "reservations", "devices")
+        for item in self.tree.sequence(reserved):
+            keys, place = self.tree.mapping(item), self.tree.place(item)
+            if "capabilities" not in keys:
+                yield Word("a device request needs capabilities: [gpu]", place)
+            if {"count", "device_ids"} <= keys.keys():
+                yield Word("count and device_ids exclude each other", place)
 
     def _requests(self, items: list[Node]) -> Gpus | None:
         for item in items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -15,6 +16,7 @@ from qwendeploy.auditing.launch import (
     Runtime,
     engine_of_arguments,
     engine_of_image,
+    enough_shared_memory,
     nvidia_devices,
     parse_gpus,
     parse_port,
@@ -82,6 +84,7 @@ class _Options:
     gpus: Gpus | None = None
     single: dict[str, Word] = field(default_factory=dict)
     publish_all: bool = False
+    refused: list[Word] = field(default_factory=list)
     terminal: Word | None = None
     interactive: bool = False
     detached: bool = False
@@ -170,6 +173,9 @@ def read_container_run(
         platform=options.single.get("--platform"),
         devices=tuple(options.devices),
         restart=options.single.get("--restart"),
+        workdir=options.single.get("--workdir"),
+        opaque="--volumes-from" in options.single,
+        refused=tuple(options.refused) if runtime == "docker" else (),
     )
     name = options.single.get("--name")
     before = words[: len(words) - len(arguments)] if _ends_with(words, arguments) else ()
@@ -250,6 +256,10 @@ def _take(options: _Options, name: str, word: Word) -> None:
         options.devices.append(word)
     elif name == "--gpus":
         options.gpus = parse_gpus(word.text, word.place)
+        if re.match(r"^device=[^=\"']*,[^=]*$", word.text):
+            listed = word.text.removeprefix("device=")
+            told = f"--gpus {word.text} is a device and a count; write '\"device={listed}\"'"
+            options.refused.append(Word(told, word.place))
     else:
         options.single[name] = word
 
@@ -267,8 +277,9 @@ def _gpus(options: _Options, place: Place) -> Gpus:
 
 
 def _shares_memory(options: _Options) -> bool:
-    ipc = options.single.get("--ipc")
-    return "--shm-size" in options.single or (ipc is not None and ipc.text == "host")
+    ipc, size = options.single.get("--ipc"), options.single.get("--shm-size")
+    large = size is not None and enough_shared_memory(size.text)
+    return large or (ipc is not None and ipc.text == "host")
 
 
 def _server(
@@ -285,16 +296,26 @@ def server_of_words(
     """Return the engine that a container's words start; without a program the image's own does."""
     script = shell_script(words)
     if script is not None:
+        given = words[words.index(script) + 2 :]
         for command in commands(script.text, script.place.file, first_line=script.place.line):
             found = server_in(command.words)
             if found is not None:
-                return found[0], found[1], {**command.exported, **command.prefix}
+                arguments = with_parameters(found[1], given)
+                return found[0], arguments, {**command.exported, **command.prefix}
         return "other", (), {}
     found = server_in(words)
     if found is not None:
         return found[0], found[1], {}
     engine = engine_of_image(image)
     return (engine if engine != "other" else engine_of_arguments(words)), words, {}
+
+
+def with_parameters(arguments: tuple[Word, ...], given: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the arguments with ``$@`` replaced by the script's own parameters."""
+    result: list[Word] = []
+    for word in arguments:
+        result.extend(given if word.text in ("$@", "$*") and given else (word,))
+    return tuple(result)
 
 
 def shell_script(words: tuple[Word, ...]) -> Word | None:

@@ -95,6 +95,9 @@ def _option(understood: Understood) -> Facts:
         if value is not None:
             facts[f"option.{name}"] = value
     replicas = understood.number("dp"), understood.number("pp")
+    here = understood.arguments.value("--data-parallel-size-local") or ""
+    if here.isdigit():
+        replicas = int(here), replicas[1]
     if None not in replicas:
         facts["option.replicas"] = int((replicas[0] or 1) * (replicas[1] or 1))
     if understood.spec.symbolic:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from qwendeploy.auditing.argument_findings import (
     flag_findings,
     json_findings,
-    quantization_findings,
     range_findings,
     size_findings,
     spec_findings,
@@ -25,9 +24,11 @@ from qwendeploy.auditing.system_findings import (
     cluster_findings,
     container_findings,
     memory_findings,
+    model_findings,
 )
 from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood, understand
+from qwendeploy.auditing.value_findings import value_findings
 from qwendeploy.planning.rulebook import Finding as RuleFinding
 from qwendeploy.planning.rulebook import RuleBook, load_rules
 
@@ -93,7 +94,8 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
         *spec_findings(understood),
         *json_findings(understood),
         *size_findings(understood),
-        *quantization_findings(understood),
+        *value_findings(understood),
+        *model_findings(understood),
         *from_rules,
         *memory_findings(understood, view),
         *container_findings(understood),

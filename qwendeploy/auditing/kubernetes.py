@@ -14,6 +14,7 @@ from qwendeploy.auditing.launch import (
     Launch,
     Port,
     Supervision,
+    enough_shared_memory,
     repeated_program,
 )
 from qwendeploy.auditing.text import Place, Word
@@ -115,6 +116,7 @@ def _launch(tree: Tree, pod: Node, node: Node, published: bool, link: Place | No
         network=Word("host", host_network.place) if host_network and on_host else None,
         shared_memory=_shares_memory(tree, pod, node),
         published_by_cluster=published,
+        workdir=tree.word(tree.at(node, "workingDir")),
     )
     return Launch(
         place,
@@ -220,5 +222,15 @@ def _mounts(tree: Tree, pod: Node, node: Node) -> Iterator[Word]:
 
 def _shares_memory(tree: Tree, pod: Node, node: Node) -> bool:
     ipc = tree.word(tree.at(pod, "hostIPC"))
-    mounts = any(word.text.endswith(":/dev/shm") for word in _mounts(tree, pod, node))
+    small = {
+        name.text
+        for volume in tree.sequence(tree.at(pod, "volumes"))
+        if (name := tree.word(tree.at(volume, "name"))) is not None
+        and (size := tree.word(tree.at(volume, "emptyDir", "sizeLimit"))) is not None
+        and not enough_shared_memory(size.text)
+    }
+    mounts = any(
+        word.text.endswith(":/dev/shm") and word.text.removesuffix(":/dev/shm") not in small
+        for word in _mounts(tree, pod, node)
+    )
     return mounts or (ipc is not None and ipc.text == "true")

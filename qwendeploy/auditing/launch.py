@@ -48,6 +48,11 @@ class Container:
     platform: Word | None = None
     devices: tuple[Word, ...] = ()
     published_by_cluster: bool = False
+    workdir: Word | None = None
+    opaque: bool = False
+    """Volumes come from elsewhere too (``--volumes-from``)."""
+    refused: tuple[Word, ...] = ()
+    """What the container program refuses about the description, in its words."""
     restart: Word | None = None
 
     @property
@@ -61,10 +66,12 @@ class Supervision:
     """What a cluster does to the server from outside its command."""
 
     patience_s: int | None = None
-    """Seconds after which a server that does not answer yet is killed; ``None``: never."""
+    """Seconds after which a server that does not answer yet is given up; ``None``: never."""
     probe: Place | None = None
     link: Place | None = None
     """A Service whose name makes the cluster set ``VLLM_PORT`` in the server's environment."""
+    restarts: bool = True
+    """Giving up kills the server; otherwise only what waits for it is not started."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +208,19 @@ def parse_port(text: str, place: Place) -> Port | None:
         # A bare container port gets a random host port on every interface.
         return Port(address, "", host, place)
     return Port(address, host, container, place)
+
+
+LEAST_SHARED_MIB = 256
+"""Docker's 64 MiB stop NCCL; the engine's documentation asks for the host's or for gigabytes."""
+_BINARY = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def enough_shared_memory(size: str) -> bool:
+    """Say whether a size of shared memory is more than the default; unknown sizes are."""
+    match = re.match(r"^(\d+(?:\.\d+)?)\s*([bkmgt]?)i?b?$", size.strip().lower())
+    if match is None:
+        return True
+    return float(match[1]) * _BINARY[match[2]] >= LEAST_SHARED_MIB * 2**20
 
 
 def parse_gpus(text: str, place: Place) -> Gpus:

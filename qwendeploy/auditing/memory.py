@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from qwendeploy.auditing.understand import Understood
@@ -184,6 +185,12 @@ def _as_numbers(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split(".") if part.isdigit())
 
 
+def _on_host_gib(understood: Understood) -> float:
+    """Return the weights that ``--cpu-offload-gb`` keeps in host memory, GiB a card."""
+    text = understood.arguments.value("--cpu-offload-gb") or ""
+    return float(text) if re.fullmatch(r"\d{1,4}(\.\d+)?", text) else 0.0
+
+
 def _arithmetic(understood: Understood) -> PoolQuestion | None:
     """Return the question without its machine; its budget fields are placeholders."""
     checkpoint = understood.checkpoint
@@ -208,7 +215,7 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
         tp=int(tp),
         checkpoint=checkpoint.name,
         quant=checkpoint.quant,
-        files_gib=checkpoint.files_gib or 0.0,
+        files_gib=max(0.0, (checkpoint.files_gib or 0.0) - _on_host_gib(understood) * int(tp)),
         files_band_gib=checkpoint.files_band_gib,
         max_num_batched_tokens=int(understood.number("max_num_batched_tokens") or 8192),
         max_num_seqs=int(understood.number("max_num_seqs") or 256),

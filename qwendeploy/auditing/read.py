@@ -152,10 +152,22 @@ def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[L
         env = {**command.exported, **command.prefix, **_env_words(command.words)}
         yield Launch(command.words[0].place, "none", found[0], found[1], env)
         return
-    script = shell_script(command.words)
+    script = shell_script(command.words) or _handed_on(command.words)
     if script is not None and depth < 4:
         for inner in commands(script.text, script.place.file, first_line=script.place.line):
             yield from _of_command(inner, env_files, depth + 1)
+
+
+_HANDING_ON = {"tmux", "screen", "ssh", "su", "runuser", "systemd-run", "script", "watch", "at"}
+"""Programs that run a command given as one argument."""
+
+
+def _handed_on(words: tuple[Word, ...]) -> Word | None:
+    """Return the command line that such a program is given, ``None`` if there is none."""
+    names = {word.text.rsplit("/", 1)[-1] for word in words[:3]}
+    if not names & _HANDING_ON:
+        return None
+    return next((word for word in words[1:40] if " " in word.text.strip()), None)
 
 
 def _env_words(words: tuple[Word, ...]) -> dict[str, Word]:

@@ -106,7 +106,7 @@ def read_arguments(words: tuple[Word, ...], engine_version: str | None, *, fork:
     return Arguments(tuple(settings), model, tuple(strays))
 
 
-_MISSPELT = 0.84
+_MISSPELT = 0.8
 """Likeness (difflib) from which a flag nobody knows is read as the one that it resembles, so that
 the rest is judged as it was meant; that it is misspelt stays a finding."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from qwendeploy.auditing.checkpoint_names import mount_of
 from qwendeploy.auditing.findings import Finding, told_flag
 from qwendeploy.auditing.memory import PoolView, held_when_short
 from qwendeploy.auditing.understand import Understood
@@ -118,6 +119,31 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
         )
     if container is None:
         return
+    for word in container.refused:
+        yield Finding(
+            "device-request-refused",
+            "error",
+            "device request",
+            word.place,
+            f"the container is refused: {word.text}",
+            "a device request with capabilities and either a count or device ids",
+            "fails_at_start",
+        )
+    if (
+        container.platform is not None
+        and understood.context.machine is not None
+        and _foreign_platform(container.platform.text, understood.context.machine.platform)
+    ):
+        yield Finding(
+            "image-architecture",
+            "error",
+            f"platform {container.platform.text}",
+            container.platform.place,
+            f"the host is {understood.context.machine.platform}: the image's programs cannot be "
+            "executed, or crawl under emulation without the GPU",
+            "drop the platform, the tag has images for both",
+            "fails_at_start",
+        )
     loopback = _loopback_only(understood)
     if loopback is not None:
         yield loopback
@@ -141,6 +167,89 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
     finding = _weights_lost(understood)
     if finding is not None:
         yield finding
+
+
+_IN_IMAGE = ("/vllm-workspace", "/usr", "/opt", "/etc/ssl")
+
+
+def _paths_not_mounted(understood: Understood) -> Iterator[Finding]:
+    """Yield paths of model and chat template that no volume puts into an upstream container."""
+    launch, container = understood.launch, understood.launch.container
+    row = understood.image_row
+    upstream = row is not None or (understood.image or "").startswith("vllm/vllm-openai")
+    if container is None or container.gpus is None or not upstream or container.opaque:
+        return
+    targets = [mount_of(volume.text)[1].rstrip("/") for volume in container.volumes]
+    template = understood.arguments.last("--chat-template")
+    for what, text, place in (
+        ("model", understood.arguments.model.text, understood.arguments.model.place)
+        if understood.arguments.model
+        else ("model", "", launch.place),
+        ("--chat-template", template.value or "", template.place)
+        if template is not None
+        else ("--chat-template", "", launch.place),
+    ):
+        if not text.startswith("/") or "$" in text or text.startswith(_IN_IMAGE):
+            continue
+        if not any(text == target or text.startswith(f"{target}/") for target in targets):
+            yield Finding(
+                "path-not-mounted",
+                "error",
+                f"{what} {text}",
+                place,
+                f"no volume puts {text} into the container"
+                + (f"; mounted are {', '.join(targets[:4])}" if targets else ""),
+                f"-v HOST_FOLDER:{text.rsplit('/', 1)[0] or '/'}",
+                "fails_at_start",
+            )
+
+
+def _foreign_platform(asked: str, host: str) -> bool:
+    arm = ("arm64", "aarch64")
+    wants_arm = any(name in asked for name in arm)
+    wants_x86 = "amd64" in asked or "x86_64" in asked
+    is_arm = host.endswith(("aarch64", "arm64"))
+    return (wants_x86 and is_arm) or (wants_arm and host.endswith("x86_64"))
+
+
+def model_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield a model that is not named, or that a container looks for where it is not."""
+    launch, model = understood.launch, understood.arguments.model
+    if launch.engine != "vllm" or launch.open_ended or understood.fork:
+        return
+    if model is None:
+        if not launch.lost:
+            yield Finding(
+                "model-missing",
+                "error",
+                "model",
+                launch.place,
+                "no model is named: the engine serves its default, Qwen/Qwen3-0.6B",
+                "the repository or folder as the first argument",
+                "degraded",
+            )
+        return
+    container, name = launch.container, model.text
+    yield from _paths_not_mounted(understood)
+    if container is None or container.workdir is not None or "/" in name or "$" in name:
+        return
+    targets = [mount_of(volume.text)[1].rstrip("/") for volume in container.volumes]
+    if name.startswith(".") or any(
+        target.endswith((f"/{name}", "workspace")) for target in targets
+    ):
+        return
+    yield Finding(
+        "model-not-found",
+        "error",
+        name,
+        model.place,
+        f"{name} is neither a repository with its owner nor a folder that a volume puts into the "
+        "container's working directory: the hub answers 404",
+        f"Qwen/{name}"
+        if name.lower().startswith("qwen3")
+        else "owner/repository, or a mounted path",
+        "fails_at_start",
+    )
 
 
 _SHARED_NETWORKS = ("host", "container:", "service:", "ns:")
@@ -192,7 +301,7 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
             "fails_at_start",
         )
     compiled = any(
-        f"{_COMPILED}/".startswith(_target(volume.text).rstrip("/") + "/")
+        f"{_COMPILED}/".startswith(mount_of(volume.text)[1].rstrip("/") + "/")
         for volume in (launch.container.volumes if launch.container is not None else ())
     )
     starts = [
@@ -204,15 +313,20 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
         return
     if watched.patience_s < median(starts):
         sure = watched.patience_s < min(starts)
+        after = (
+            "the container is killed" if watched.restarts else "services that wait for it give up"
+        )
         yield Finding(
             "probe-kills-start",
-            "error" if sure else "warning",
-            "startupProbe, livenessProbe",
+            "error" if sure and watched.restarts else "warning",
+            "startupProbe, livenessProbe" if watched.restarts else "healthcheck",
             watched.probe,
-            f"the container is killed after {watched.patience_s} s without an answer; "
-            f"{len(starts)} measured starts took {min(starts):.0f} to {max(starts):.0f} s",
-            "startupProbe with failureThreshold 90 and periodSeconds 10",
-            "fails_at_start" if sure else None,
+            f"{after} after {watched.patience_s} s without an answer; {len(starts)} measured "
+            f"starts took {min(starts):.0f} to {max(starts):.0f} s",
+            "startupProbe with failureThreshold 90 and periodSeconds 10"
+            if watched.restarts
+            else "start_period: 900s",
+            "fails_at_start" if sure and watched.restarts else None,
         )
 
 
@@ -233,7 +347,7 @@ def _weights_lost(understood: Understood) -> Finding | None:
         if key in env
     ] or [home]
     download = understood.arguments.value("--download-dir")
-    targets = [_target(volume.text) for volume in container.volumes]
+    targets = [mount_of(volume.text)[1] for volume in container.volumes]
     for path in [*wanted, download] if download else wanted:
         covered = any(
             target and (path == target or f"{path}/".startswith(target.rstrip("/") + "/"))
@@ -242,20 +356,24 @@ def _weights_lost(understood: Understood) -> Finding | None:
         deeper = any(target.startswith(f"{path.rstrip('/')}/") for target in targets if target)
         if covered or deeper or "$" in path:
             return None
+    place = container.image.place if container.image else understood.launch.place
+    offline = env.get("HF_HUB_OFFLINE")
+    if offline is not None and offline.text.lower() in ("1", "true", "yes", "on"):
+        return Finding(
+            "weights-not-cached",
+            "error",
+            "volumes",
+            place,
+            f"no volume holds {wanted[0]} and HF_HUB_OFFLINE forbids fetching {name}",
+            f"-v $HOME/.cache/huggingface:{home}",
+            "fails_at_start",
+        )
     return Finding(
         "weights-not-cached",
         "warning",
         "volumes",
-        container.image.place if container.image else understood.launch.place,
+        place,
         f"no volume holds {wanted[0]}, so {name} is fetched again for every new container",
         f"-v $HOME/.cache/huggingface:{home}",
         "wasteful",
     )
-
-
-def _target(volume: str) -> str:
-    if "target=" in volume or "dst=" in volume or "destination=" in volume:
-        fields = dict(part.partition("=")[::2] for part in volume.split(","))
-        return fields.get("target") or fields.get("dst") or fields.get("destination") or ""
-    parts = volume.split(":")
-    return parts[1] if len(parts) > 1 else parts[0]

@@ -17,6 +17,7 @@ from qwendeploy.auditing.launch import (
     Container,
     Gpus,
     Launch,
+    enough_shared_memory,
     nvidia_devices,
     parse_gpus,
     parse_port,
@@ -208,7 +209,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         ports=tuple(port for port in ports if port is not None),
         volumes=tuple(unit.all(section, "Volume")),
         network=unit.last(section, "Network"),
-        shared_memory=unit.last(section, "ShmSize") is not None
+        shared_memory=_large(unit.last(section, "ShmSize"))
         or any("--ipc=host" in word.text or word.text.startswith("--shm-size") for word in extra),
         devices=devices,
     )
@@ -227,6 +228,10 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             unattended=True,
         )
     ]
+
+
+def _large(size: Word | None) -> bool:
+    return size is not None and enough_shared_memory(size.text)
 
 
 def _quadlet_gpus(extra: list[Word], devices: tuple[Word, ...], place: Place) -> Gpus:

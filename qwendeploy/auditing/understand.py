@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from qwendeploy.auditing.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
 from qwendeploy.auditing.context import Context
@@ -18,6 +18,7 @@ from qwendeploy.auditing.settings import (
     read_spec_config,
 )
 from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.visible_gpus import gpus_of
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.fields import parse_version
 from qwendeploy.tables.engine_flags import engine_size
@@ -110,7 +111,7 @@ def understand(launch: Launch, context: Context) -> Understood:
             arguments.model.text, volumes, arguments.value("--quantization")
         )
     method, tokens = _speculation(spec)
-    gpus = _visible_gpus(launch, context)
+    gpus = gpus_of(launch, context, arguments)
     values = _Values(launch, context, arguments, version, fork, method, tokens).all()
     listen, network = _exposure(launch, arguments)
     return Understood(
@@ -169,19 +170,6 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
         tokens = next((value for key, value in values.items() if _MEANT_TOKENS.search(key)), None)
     number = int(tokens) if isinstance(tokens, int | str) and str(tokens).isdigit() else None
     return _METHODS.get(str(method), "other"), number
-
-
-def _visible_gpus(launch: Launch, context: Context) -> int | None:
-    count = len(context.machine.gpus) if context.machine is not None else None
-    gpus = launch.container.gpus if launch.container else None
-    if gpus is not None and gpus.passed and gpus.count is not None:
-        count = min(count, gpus.count) if count is not None else gpus.count
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        word = launch.env.get(name)
-        if word is not None and re.fullmatch(r"\d+(,\d+)*", word.text):
-            listed = len(word.text.split(","))
-            count = min(count, listed) if count is not None else listed
-    return count
 
 
 def _has_key(launch: Launch, arguments: Arguments) -> bool:
@@ -329,7 +317,7 @@ class _Values:
         except ValueError:
             return
         # Not a number and infinite are words that Python takes for floats.
-        self._set("gpu_memory_utilization", share if math.isfinite(share) else None, setting)
+        self._set("gpu_memory_utilization", share if isfinite(share) else None, setting)
 
     def _prefix_cache(self) -> None:
         setting = self.arguments.last("--enable-prefix-caching")

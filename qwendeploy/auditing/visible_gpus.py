@@ -1,0 +1,66 @@
+"""The cards that a server sees: the machine's, less what container and variables leave out."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from math import prod
+
+from qwendeploy.auditing.context import Context
+from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.settings import Arguments
+
+
+def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | None:
+    """Return how many cards the server may use, ``None`` if neither machine nor launch says."""
+    return _reached_gpus(arguments, _visible_gpus(launch, context))
+
+
+def _visible_gpus(launch: Launch, context: Context) -> int | None:
+    count = len(context.machine.gpus) if context.machine is not None else None
+    gpus = launch.container.gpus if launch.container else None
+    if gpus is not None and gpus.passed and gpus.count is not None:
+        count = min(count, gpus.count) if count is not None else gpus.count
+    names = ["CUDA_VISIBLE_DEVICES"]
+    if launch.container is not None:
+        names.insert(0, "NVIDIA_VISIBLE_DEVICES")
+    for name in names:
+        word = launch.env.get(name)
+        if word is not None and "$" not in word.text:
+            count = _narrowed(word.text.strip(), count, runtime=name.startswith("NVIDIA"))
+    return count
+
+
+_LAYOUT_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
+
+
+def _reached_gpus(arguments: Arguments, count: int | None) -> int | None:
+    """Return the cards with those of the other hosts that a launch over several hosts names.
+
+    A Ray cluster's size is not in the command: it is taken to be large enough.
+    """
+    if not count:
+        return count
+    if arguments.value("--distributed-executor-backend") == "ray":
+        sizes = [arguments.value(flag) or "" for flag in _LAYOUT_FLAGS]
+        return max(count, prod(int(size) for size in sizes if size.isdigit()))
+    nodes = arguments.value("--nnodes") or ""
+    return count * int(nodes) if nodes.isdigit() else count
+
+
+def _narrowed(listed: str, count: int | None, *, runtime: bool) -> int | None:
+    """Return the cards that a list leaves of ``count``; CUDA stops at the first unknown index."""
+    if runtime and listed.lower() in ("all", ""):
+        return count
+    if listed.lower() in ("", "-1", "none", "void"):
+        return 0
+    if re.fullmatch(r"(GPU|MIG)-[\w/-]+(,(GPU|MIG)-[\w/-]+)*", listed):
+        number = len(listed.split(","))
+        return min(count, number) if count is not None else number
+    if not re.fullmatch(r"-?\d+(,-?\d+)*", listed):
+        return count
+    indices = [int(part) for part in listed.split(",")]
+    if count is None:
+        return sum(1 for index in indices if index >= 0)
+    known = [index for index in indices if 0 <= index < count]
+    return len(known) if runtime else len(list(takewhile(known.__contains__, indices)))
