@@ -77,8 +77,25 @@ def test_no_sibling_model_is_ever_chosen(run: Any, image: str) -> None:
         assert "0.17" in ran.err
 
 
-def test_llama_cpp_with_a_draft_is_one_line(run: Any) -> None:
-    ran = run("recommend", *BOX, "--engine", "llama.cpp", "--spec", "mtp")
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        pytest.param(["--engine", "llama.cpp", "--spec", "mtp"], "--spec", id="draft"),
+        pytest.param(["--engine", "llama.cpp", "--util", "0.5"], "--util", id="share"),
+        pytest.param(["--engine", "llama.cpp", "--capture-size", "8"], "--capture", id="graphs"),
+        pytest.param(["--engine", "llama.cpp", "--prefix-cache", "on"], "--prefix", id="cache"),
+        pytest.param(["--engine", "llama.cpp", "--quant", "fp8"], "gguf-q8_0", id="weights"),
+        pytest.param(
+            ["--engine", "llama.cpp", "--image", "vllm/vllm-openai:v0.26.0"], "--image", id="image"
+        ),
+        pytest.param(["--engine", "vllm", "--quant", "gguf-q8_0"], "--engine", id="gguf-in-vllm"),
+        pytest.param(["--quant", "gguf-q8_0", "--spec", "mtp"], "--spec", id="gguf-draft"),
+    ],
+)
+def test_settings_of_the_other_engine_are_refused(
+    run: Any, settings: list[str], where: str
+) -> None:
+    ran = run("recommend", *BOX, *settings)
 
     assert ran.code == 2
-    assert "--spec" in ran.err
+    assert len(ran.err.splitlines()) == 1 and where in ran.err

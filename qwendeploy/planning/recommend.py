@@ -21,9 +21,10 @@ from qwendeploy.documents import (
     TraceEntry,
     Workload,
 )
-from qwendeploy.errors import NoPlan, UserError
+from qwendeploy.errors import NoPlan
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
+from qwendeploy.planning.engine_settings import check_engine
 from qwendeploy.planning.identity import plan_id
 from qwendeploy.planning.knowledge import Knowledge, knowledge_for
 from qwendeploy.planning.labels import option_label, shortfall
@@ -79,11 +80,13 @@ def make_scene(
         NoPlan: the machine cannot serve.
     """
     box = describe(machine)
+    known = with_stated_weights(knowledge or knowledge_for(box), request.pins)
+    check_engine(request.pins, workload, known)
     return Scene(
         box=box,
         workload=workload,
         request=request,
-        knowledge=with_stated_weights(knowledge or knowledge_for(box), request.pins),
+        knowledge=known,
         rules=rules or load_rules(),
         typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
     )
@@ -100,12 +103,6 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
     engines = [] if pins.engine == "llama.cpp" else ["vllm"]
     if may_use_gguf(pins):
         engines.append("llama.cpp")
-    if not engines:
-        raise UserError(
-            f"llama.cpp is planned without drafts, --spec {pins.spec_method} asks for them",
-            where="--spec",
-            hint="leave it out, or take --engine vllm",
-        )
     asked = scene.workload.quality
     classes = [asked] if scene.workload.quality_explicit else list(Quality)[asked.rank :]
     refused: tuple[TraceEntry, ...] = ()

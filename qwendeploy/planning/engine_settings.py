@@ -1,0 +1,56 @@
+"""Settings of one engine stated for the other: refused, so that none is taken in silence."""
+
+from __future__ import annotations
+
+from qwendeploy.documents import Workload
+from qwendeploy.errors import UserError
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.request import Pins
+
+LLAMA = "llama.cpp"
+
+
+def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
+    """Refuse what the stated engine does not have.
+
+    Raises:
+        UserError: a setting or weights of vLLM stand beside llama.cpp, or the reverse.
+    """
+    gguf = pins.quant is not None and pins.quant.startswith("gguf")
+    if pins.engine != LLAMA:
+        if gguf and (wrong := _vllm_only(pins, workload)):
+            raise UserError(
+                f"{pins.quant} weights run in llama.cpp, which has no such setting",
+                where=wrong,
+                hint=f"leave out {wrong}, or take other weights",
+            )
+        return
+    if pins.quant is not None and not gguf:
+        raise UserError(
+            f"llama.cpp runs GGUF files, not {pins.quant} weights",
+            where="--quant",
+            hint="leave it out, or write --quant gguf-q8_0",
+        )
+    row = knowledge.image(pins.image or "")
+    if row is not None and row.engine != LLAMA:
+        raise UserError(
+            f"{pins.image} holds {row.engine}, not llama.cpp",
+            where="--image",
+            hint="leave out --engine or --image",
+        )
+    if wrong := _vllm_only(pins, workload):
+        raise UserError(
+            "llama.cpp has no such setting", where=wrong, hint=f"leave out {wrong} or --engine"
+        )
+
+
+def _vllm_only(pins: Pins, workload: Workload) -> str | None:
+    """Return the first stated setting that only vLLM has."""
+    stated = {
+        "--engine vllm": pins.engine == "vllm",
+        "--spec": pins.spec_method not in (None, "none"),
+        "--util": pins.gpu_memory_utilization is not None,
+        "--capture-size": pins.capture_size is not None,
+        "--prefix-cache on": workload.prefix_cache == "on",
+    }
+    return next((name for name, is_stated in stated.items() if is_stated), None)
