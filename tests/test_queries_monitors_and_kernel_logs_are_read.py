@@ -107,7 +107,9 @@ def test_a_name_alone_in_its_line_says_nothing_beside_a_table(text: str) -> None
     assert read(text + box).gpus == read(box).gpus
 
 
-@pytest.mark.parametrize("text", [ASIDE[2], ASIDE[3], ASIDE[4], "NVIDIA Broadcast 2\n"])
+@pytest.mark.parametrize(
+    "text", [ASIDE[2], ASIDE[3], ASIDE[4], "NVIDIA Broadcast 2", "A2", "L4\nT4"]
+)
 def test_products_and_offers_are_no_cards(text: str) -> None:
     assert not read(text).gpus
 

@@ -48,6 +48,10 @@ _MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
 _RELEASE = re.compile(rf"^{VERSION}$")
 _COUNTED = re.compile(r"^\s*(\d{1,2})\s+((?:NVIDIA|Tesla|GeForce|Quadro|TITAN)\b[^,|]{1,60}?)\s*$")
 """A line of ``sort | uniq -c`` over names."""
+_WHOLE_NAME = re.compile(
+    r"^(?:NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID)\b|-(?:SXM|PCIE)", re.IGNORECASE
+)
+"""What makes a word in a line of its own a name and not any ``A2``."""
 _LEFT_OUT = re.compile(r"^\W{0,4}(?:\.{3}|…)\W{0,4}$")
 _OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$")
 """Heading of ``nvidia-smi vgpu -s``, which lists what a host can offer."""
@@ -129,7 +133,8 @@ def read_query(lines: list[str], reading: Reading) -> None:
             position += 1
     _take_rows(rows, reading)
     if not reading.gpus and not any(_OFFER.match(line) for line in lines):
-        reading.gpus += [gpu for gpu in alone[:MAX_COUNTED] if series_capability(gpu.name or "")]
+        known = [gpu for gpu in alone[:MAX_COUNTED] if series_capability(gpu.name or "")]
+        reading.gpus += [gpu for gpu in known if _WHOLE_NAME.search(gpu.name or "")]
 
 
 def _is_box(line: str, mark: str) -> bool:
