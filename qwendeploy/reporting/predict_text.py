@@ -46,7 +46,7 @@ def predict_text(document: PredictDocument) -> str:
         "",
         *(line.rstrip() for line in stream.getvalue().splitlines()),
         "",
-        f"KV pool      {figure_text(memory.get('kv_pool_blocks'))}",
+        f"KV pool      {figure_text(memory.get('kv_pool_blocks') or memory.get('kv_pool_tokens'))}",
         f"full length  {figure_text(memory.get('max_full_length_requests'))}",
     ]
     for reason in reasons:
