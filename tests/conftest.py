@@ -16,12 +16,17 @@ from qwendeploy.cli import main
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark ``alone`` what measures time against a live server or runs containers.
 
-    Those tests share the machine with nothing else: ``scripts/test`` runs them after the others.
+    ``scripts/test`` runs them after the others, in two processes: one for the clock, one for the
+    Docker daemon, which mostly waits.
     """
     for item in items:
         module = getattr(item, "module", None)
-        if hasattr(module, "known_server") or item.get_closest_marker("container"):
+        if item.get_closest_marker("container"):
             item.add_marker("alone")
+            item.add_marker(pytest.mark.xdist_group("daemon"))
+        elif hasattr(module, "known_server"):
+            item.add_marker("alone")
+            item.add_marker(pytest.mark.xdist_group("clock"))
 
 
 @dataclass(frozen=True)
