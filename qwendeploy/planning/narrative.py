@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qwendeploy.documents import (
@@ -69,8 +69,13 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
         lines.append(_llama_line(result))
     if lowered is not None:
         lines.append(
-            f"Nothing of class {scene.workload.quality} (8-bit or better) runs here: class "
-            f"{lowered} is planned. State --quality to insist."
+            f"Nothing of class {scene.workload.quality} (8-bit or better) runs {_place(scene)}: "
+            f"class {lowered} is planned. State --quality to insist."
+        )
+    if best.predictions.aggregate_decode_tps is None:
+        lines.append(
+            f"No speed can be predicted on {scene.box.name}: the order of the options is that of "
+            "weights class and simplicity, not of speed."
         )
     if option.fork:
         lines.append(_fork_line(result, best))
@@ -80,7 +85,33 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
             "Unlike cards: everything runs at the pace and memory of the weakest, "
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
-    return lines
+    return [*lines, *_held_memory(scene, option)]
+
+
+def _place(scene: Scene) -> str:
+    """Return where nothing runs: here, or on the cards chosen with how to take the others too."""
+    usable, chosen = scene.box.machine.usable_gpu_indices, scene.box.indices
+    if len(usable) <= len(chosen):
+        return "here"
+    cards = " and ".join(str(index) for index in chosen)
+    every = ",".join(str(index) for index in usable)
+    return f"on GPU {cards} alone (--devices {every} takes the unlike ones too)"
+
+
+def _held_memory(scene: Scene, option: Option) -> Iterator[str]:
+    """Yield the GPUs on which others hold memory that the engine will ask for at start."""
+    share = option.gpu_memory_utilization
+    for gpu in scene.box.machine.gpus:
+        if gpu.index not in scene.box.indices[: option.gpus_used] or share is None or gpu.mig:
+            continue
+        if gpu.memory_mib is None or gpu.memory_free_mib is None:
+            continue
+        needed = share * gpu.memory_mib
+        if gpu.memory_free_mib < needed:
+            yield (
+                f"GPU {gpu.index} has {gpu.memory_free_mib / 1024:.1f} GiB free and the plan takes "
+                f"{needed / 1024:.1f}: the start is refused until what holds the rest has ended."
+            )
 
 
 def _slice_line(scene: Scene, gpu: Gpu) -> str | None:

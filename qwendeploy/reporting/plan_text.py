@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from qwendeploy.documents import Plan, Predictions, TraceEntry
@@ -65,13 +66,14 @@ def machine_line(plan: Plan) -> str:
     """Return count and name of the GPUs that the plan uses."""
     used = plan.option.gpus_used
     names = {gpu.index: gpu.model or gpu.name for gpu in plan.machine.gpus}
-    name = next((names[index] for index in plan.gpu_indices if index in names), None)
+    kinds = Counter(names[index] for index in plan.gpu_indices[:used] if index in names)
     slices = [
         device.profile or "slice"
         for gpu in plan.machine.gpus
         if gpu.index in plan.gpu_indices and (device := serving_slice(plan.machine, gpu))
     ]
-    text = f"{used} x {name or 'GPU'}" + (f" MIG {slices[0]}" if slices else "")
+    text = " + ".join(f"{count} x {name}" for name, count in kinds.items()) or f"{used} x GPU"
+    text += f" MIG {slices[0]}" if slices else ""
     idle = len(plan.machine.usable_gpu_indices) - used
     return f"{text} ({idle} idle)" if idle > 0 else text
 
