@@ -2,7 +2,7 @@
 
 Reads benchdata/memory_budget.csv alone. The coefficients minimise the squared relative error of
 the KV cache over the rows marked `fit`, all of them at least zero; a compass search suffices for
-seven of them. The band is the 90 % quantile of the held-out rests'
+eight of them. The band is the 90 % quantile of the held-out rests'
 absolute error. Running it twice writes the same bytes;
 `--check` exits 1 when the table differs.
 """
@@ -31,6 +31,7 @@ from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 
 TERMS = {
     "base": ("GiB", "context, libraries and workspaces of each rank"),
+    "per_memory": ("GiB per GiB of the card", "kept by the driver; workspaces of larger chips"),
     "upstream": ("GiB", "extra of upstream images over the fork"),
     "per_ktoken_sharded": (
         "GiB per 1,024 batched tokens",
@@ -41,7 +42,7 @@ TERMS = {
     "graphs_per_token": ("GiB per token of capture size at TP=1", "captured CUDA graphs"),
     "fp8_marlin": ("GiB", "extra of FP8 weights on cards without FP8 units"),
 }
-STEPS = (0.5, 0.5, 0.05, 0.02, 2.0, 0.002, 0.3)
+STEPS = (0.5, 0.01, 0.5, 0.05, 0.02, 2.0, 0.002, 0.3)
 SEAT_STARTS = (1.0, 2.0, 4.0, 6.0, 8.0)
 """Where the search starts for the sampler's term: below the forward pass it has no slope."""
 SOURCE = "scripts/fit_memory.py on the fit rows of memory_budget.csv"
@@ -95,7 +96,7 @@ def main() -> None:
         terms = coefficients(values)
         return sum(((rest_value(inputs, terms) - rest) / kv) ** 2 for _, inputs, rest, kv in fit)
 
-    starts = [[*STEPS[:4], rows_per_seat, *STEPS[5:]] for rows_per_seat in SEAT_STARTS]
+    starts = [[*STEPS[:5], rows_per_seat, *STEPS[6:]] for rows_per_seat in SEAT_STARTS]
     best = min((compass(loss, start, STEPS) for start in starts), key=loss)
     found = [float(f"{value:.4g}") for value in best]
     terms = coefficients(found)

@@ -2,7 +2,8 @@
 
 The *rest* is what the budget holds beside weights and cache: activations of the engine's profile
 run, CUDA graphs, libraries. It is no constant: its peak is the larger of the forward pass
-(follows batched tokens) and of the sampler (follows seats), on top of a base. Its coefficients
+(follows batched tokens) and of the sampler (follows seats), on top of a base that grows with the
+card. Its coefficients
 come from benchdata/memory_rest.csv, fitted by scripts/fit_memory.py.
 """
 
@@ -46,6 +47,9 @@ class RestCoefficients:
 
     base: float
     """Context, libraries and fixed workspaces of each rank."""
+    per_memory: float
+    """GiB for each GiB of the card: what the driver keeps, and workspaces that larger chips make
+    larger. An idle H200 shows 0.43 % of its memory neither used nor free."""
     upstream: float
     """Extra of upstream images over the fork."""
     per_ktoken_sharded: float
@@ -69,6 +73,8 @@ class RestInputs:
     """What the rest depends on."""
 
     tp: int
+    memory_gib: float
+    """Of one card, as nvidia-smi prints it."""
     max_num_batched_tokens: int
     max_num_seqs: int
     spec_method: str = "none"
@@ -101,7 +107,7 @@ def rest_gib(inputs: RestInputs, coefficients: RestCoefficients) -> Estimate:
 
 
 def rest_value(inputs: RestInputs, coefficients: RestCoefficients) -> float:
-    """Return the central value in GiB: base + graphs + the larger of forward pass and sampler."""
+    """Return the central value in GiB: base, card, graphs, the larger of forward and sampler."""
     c = coefficients
     ktokens = inputs.max_num_batched_tokens / 1024
     forward = ktokens * (c.per_ktoken_sharded / inputs.tp + c.per_ktoken_replicated)
@@ -109,7 +115,8 @@ def rest_value(inputs: RestInputs, coefficients: RestCoefficients) -> float:
     capture = inputs.capture_size
     if capture is None:
         capture = default_capture_size(inputs.max_num_seqs, inputs.spec_tokens)
-    value = c.base + max(forward, sampler) + c.graphs_per_token * capture / inputs.tp
+    value = c.base + c.per_memory * inputs.memory_gib + max(forward, sampler)
+    value += c.graphs_per_token * capture / inputs.tp
     if inputs.spec_method == "dflash":
         value += inputs.max_num_batched_tokens * TAP_BYTES / GIB
     if inputs.quant == "fp8" and not inputs.native_fp8:

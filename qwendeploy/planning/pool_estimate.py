@@ -150,6 +150,7 @@ def rest_inputs(question: PoolQuestion) -> RestInputs:
     """Return what the rest of a question depends on."""
     return RestInputs(
         tp=question.tp,
+        memory_gib=question.memory_mib / 1024,
         max_num_batched_tokens=question.max_num_batched_tokens,
         max_num_seqs=question.max_num_seqs,
         spec_method=question.spec_method,
