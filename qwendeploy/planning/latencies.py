@@ -18,11 +18,10 @@ from qwendeploy.planning.prefill_rows import WARM_CARD, warm_fit
 from qwendeploy.planning.prefill_speed import prefill_ms, stall
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate, Memory
+from qwendeploy.planning.scene import DEFAULT_ISL, DEFAULT_OSL
 
 LOOP_NAMES = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms")
 LATENCY_NAMES = ("ttft_cold_ms", "ttft_warm_ms", "stall_ms", *LOOP_NAMES)
-DEFAULT_ISL, DEFAULT_OSL = 1024, 512
-"""Prompt and answer of a request where neither they nor a context is stated."""
 
 
 class Loaded(Protocol):

@@ -24,7 +24,7 @@ from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored, tie
-from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.scene import Scene, stated_context
 from qwendeploy.planning.stated_weights import STATED, is_folder
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.boot import BootRow, boot_rows
@@ -48,7 +48,7 @@ def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Qualit
     """Return the story of the chosen option."""
     capacity, short = capacity_lines(result, best, predictions)
     return Story(
-        headlines=(*_headlines(result, best, lowered), *short),
+        headlines=(*_headlines(result, best, predictions, lowered), *short),
         reasons=_reasons(result, best),
         capacity=capacity,
         assumptions=_assumptions(result, best),
@@ -56,7 +56,9 @@ def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Qualit
     )
 
 
-def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[str]:
+def _headlines(
+    result: Survey, best: Scored, predictions: Predictions, lowered: Quality | None
+) -> list[str]:
     scene, option = result.scene, best.candidate.option
     machine = scene.box.machine
     lines = []
@@ -85,7 +87,21 @@ def _headlines(result: Survey, best: Scored, lowered: Quality | None) -> list[st
             "Unlike cards: everything runs at the pace and memory of the weakest, "
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
-    return [*lines, *_held_memory(scene, option)]
+    return [*lines, *_uncertain_limits(scene, predictions), *_held_memory(scene, option)]
+
+
+def _uncertain_limits(scene: Scene, predictions: Predictions) -> Iterator[str]:
+    """Yield the latency limits that the middle of a band meets and its high end does not."""
+    workload = scene.workload
+    for name, limit, figure in (
+        ("--tpot", workload.tpot_ms, predictions.tpot_ms),
+        ("--ttft", workload.ttft_ms, predictions.ttft_cold_ms),
+    ):
+        if limit is not None and figure is not None and figure.high > limit:
+            yield (
+                f"{name} {limit:g} is met by the middle of the band ({figure.value:,.1f} ms), not "
+                f"by its high end ({figure.high:,.1f})."
+            )
 
 
 def _place(scene: Scene) -> str:
@@ -161,7 +177,9 @@ def _fork_line(result: Survey, best: Scored) -> str:
     price = ""
     if mine is not None and other is not None:
         change = (other.value - mine.value) / mine.value
-        tied = ", a tie" if tie(upstream, best, scene.workload.objective) else ""
+        objective = scene.workload.objective
+        by_speed = objective is not Objective.CAPACITY
+        tied = ", a tie" if by_speed and tie(upstream, best, objective) else ""
         price = f": {change:+.0%} ({other.kind}{tied})" if round(change, 2) else ": as fast"
     return f"{text} --upstream-only takes {upstream.candidate.option.image}{price}."
 
@@ -258,10 +276,10 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     workload = scene.workload
     lines = []
     if workload.typical_context is None:
-        lines.append(
-            f"typical context {format_tokens(result.load.context)} (an eighth of the longest, or "
-            "what fits; --typical-ctx)"
-        )
+        why = "the prompt and half of the answer"
+        if stated_context(workload) is None:
+            why = "an eighth of the longest, or what fits"
+        lines.append(f"typical context {format_tokens(result.load.context)} ({why}; --typical-ctx)")
     shared = option.prefix_cache and workload.contexts == "shared"
     lines.append(
         "requests share one warm context (--separate-contexts if not)"

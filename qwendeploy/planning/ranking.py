@@ -87,7 +87,7 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
     """Return the candidates best first.
 
     Ties are resolved within groups: the best score opens a group that takes in every score that
-    ties with it.
+    ties with it. Options that hold the same are told apart by their speed.
     """
     left = sorted(scored, key=lambda item: -item.score(objective))
     order: list[Scored] = []
@@ -102,7 +102,7 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
                 -_low(item.predictions.aggregate_decode_tps),
             )
         )
-        order += group
+        order += rank(group, Objective.THROUGHPUT) if objective is Objective.CAPACITY else group
         inside = {id(item) for item in group}
         left = [item for item in left if id(item) not in inside]
     return order

@@ -35,10 +35,10 @@ from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
-from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
 from qwendeploy.planning.settings import SERVED_NAME, Chosen
 from qwendeploy.planning.stated_weights import with_stated_weights
-from qwendeploy.planning.survey import TYPICAL_SHARE, Survey, survey
+from qwendeploy.planning.survey import Survey, survey
 from qwendeploy.planning.turning_points import turning_points
 
 RUNNER_UPS = 4
@@ -88,7 +88,7 @@ def make_scene(
         request=request,
         knowledge=known,
         rules=rules or load_rules(),
-        typical_context=workload.typical_context or max(1, workload.max_context // TYPICAL_SHARE),
+        typical_context=stated_context(workload) or max(1, workload.max_context // TYPICAL_SHARE),
     )
 
 
@@ -159,7 +159,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         content=workload.content,
         contexts=load.contexts,
         prefix_cache=option.prefix_cache,
-        context_assumed=workload.typical_context is None,
+        context_assumed=stated_context(workload) is None,
         prefix_hit=(workload.prefix_hit or 0.0) if option.prefix_cache else 0.0,
     )
     beside = [

@@ -13,6 +13,21 @@ from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TYPICAL_SHARE = 8
+"""The typical context is an eighth of the longest one unless stated (DESIGN: operating point)."""
+DEFAULT_ISL, DEFAULT_OSL = 1024, 512
+"""Prompt and answer of a request where neither they nor a context is stated."""
+
+
+def stated_context(workload: Workload) -> int | None:
+    """Return the typical context that the workload states, itself or by the length of its prompts.
+
+    A request whose prompt is stated has on average half of its answer behind it.
+    """
+    if workload.typical_context is not None or workload.isl is None:
+        return workload.typical_context
+    answer = workload.osl or DEFAULT_OSL
+    return min(workload.max_context, workload.isl + answer // 2)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,7 @@ from qwendeploy.planning.predictions import Load, fitting, predict_all, running
 from qwendeploy.planning.ranking import Scored, rank
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import Candidate, Rejection, resolve
-from qwendeploy.planning.scene import Scene
-
-TYPICAL_SHARE = 8
-"""The typical context is an eighth of the longest one unless stated (DESIGN: operating point)."""
+from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ def _load(scene: Scene, candidates: Sequence[Candidate]) -> tuple[Scene, Load]:
     workload = scene.workload
     sharing = workload.prefix_cache == "on" and workload.contexts == "shared"
     contexts = "shared" if sharing else "separate"
-    typical = workload.typical_context
+    typical = stated_context(workload)
     if typical is None:
         typical = max(1, workload.max_context // TYPICAL_SHARE)
         longest = [
