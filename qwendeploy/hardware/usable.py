@@ -79,7 +79,7 @@ def judge(machine: Machine, failures: Sequence[Failure] = ()) -> Machine:
     elif machine.missing_gpus:
         usable, reason = False, "; ".join(reasons)
     else:
-        usable, reason = None, "no GPU is shown"
+        usable, reason = None, "no GPU is shown: save all that nvidia-smi prints, or nvidia-smi -L"
     return machine.model_copy(
         update={"usable": usable, "usable_reason": reason, "usable_gpu_indices": tuple(fit)}
     )
