@@ -256,3 +256,10 @@ def test_failure_in_the_middle_leaves_no_file(
     assert code == 2
     assert "No space left" in err
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_json_of_nothing_written_is_refused(tmp_path: Path, command: Run) -> None:
+    code, out, err = command("generate", stored(tmp_path), "--json")
+
+    assert (code, out) == (2, "")
+    assert "-o DIRECTORY" in err

@@ -46,6 +46,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Write artefacts that run PLAN, with the plan and its verification script."""
+    if output is None and as_json:
+        raise UserError(
+            "without -o nothing is written that JSON could tell of",
+            where="--json",
+            hint="add -o DIRECTORY, or leave out --json",
+        )
     if output is None:
         click.echo(
             api.artefact_text(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
