@@ -18,6 +18,15 @@ from qwendeploy.tables.engine_flags import (
     value_problem,
 )
 
+CONTAINER_OPTIONS = frozenset(
+    """
+    --gpus --ipc --shm-size --runtime --device --privileged --restart --rm --name --network --net
+    --volume --env --env-file --publish --ulimit --user --entrypoint --security-opt --cap-add
+    --mount --detach --hostname -e -v -p -d -it -ti
+    """.split()  # noqa: SIM905
+)
+"""Options of ``docker run`` that the engine does not have (both reference pages)."""
+
 
 def flag_findings(understood: Understood) -> Iterator[Finding]:
     """Yield what the release's parser says of every flag, and of words that belong to none."""
@@ -77,6 +86,17 @@ def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Fin
             setting.place,
             f"{setting.spelt!r} reaches the parser as one argument, which it does not know",
             f"two list items, {flag} and {value.strip()}, or {flag}={value.strip()}",
+            "fails_at_start",
+        )
+    if understood.launch.container is not None and setting.spelt in CONTAINER_OPTIONS:
+        given = f"{setting.spelt} {setting.value}" if setting.value else setting.spelt
+        return Finding(
+            "container-option-after-image",
+            "error",
+            setting.spelt,
+            setting.place,
+            f"{given} stands behind the image, so it goes to the engine, which does not know it",
+            f"{given} in front of the image",
             "fails_at_start",
         )
     removed = status.status is Status.REMOVED

@@ -187,6 +187,13 @@ def _mount_cache(draft: Draft, finding: Finding) -> None:
         draft.container += ["-v", f'"{finding.fix.removeprefix("-v ")}"']
 
 
+def _to_the_container(draft: Draft, finding: Finding) -> None:
+    for name, value in draft.flags:
+        if name == finding.about:
+            draft.container += [name, _shell(value)] if value is not None else [name]
+    draft.remove(finding.about)
+
+
 def _capture(draft: Draft, _finding: Finding) -> None:
     seats = draft.understood.number("max_num_seqs")
     tokens = draft.understood.spec_tokens
@@ -196,11 +203,13 @@ def _capture(draft: Draft, _finding: Finding) -> None:
 
 def _pass_gpus(draft: Draft, _finding: Finding) -> None:
     podman = draft.understood.launch.runtime == "podman"
-    draft.container += ["--device", "nvidia.com/gpu=all"] if podman else ["--gpus", "all"]
+    if "--gpus" not in draft.container:
+        draft.container += ["--device", "nvidia.com/gpu=all"] if podman else ["--gpus", "all"]
 
 
 EDITS: Mapping[str, Edit] = {
     "unknown-flag": _drop_or_rename,
+    "container-option-after-image": _to_the_container,
     "removed-flag": _drop_or_rename,
     "flag-and-value-in-one-argument": _split_argument,
     "line-not-continued": _take_up_lost,

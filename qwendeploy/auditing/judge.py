@@ -111,7 +111,7 @@ def _without_repeats(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings worst first; of one fault about one thing only the worst is kept."""
     best: dict[tuple[str, str], Finding] = {}
     for finding in found:
-        key = (finding.id, finding.about.split()[0] if finding.about else "")
+        key = (finding.id, (finding.about.split() or [""])[0])
         before = best.get(key)
         if before is None or _rank(finding) < _rank(before):
             best[key] = finding

@@ -6,11 +6,12 @@ costs nothing until somebody walks it; what walks it here is bounded.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from qwendeploy.auditing.text import Place, Word
@@ -85,7 +86,10 @@ def read_yaml(text: str, file: str) -> list[Tree]:
         )
     loader = YAML(typ="safe", pure=True)
     try:
-        roots = [root for root in loader.compose_all(text) if root is not None]
+        with warnings.catch_warnings():
+            # An anchor that is used again is allowed; the later one counts.
+            warnings.simplefilter("ignore", ReusedAnchorWarning)
+            roots = [root for root in loader.compose_all(text) if root is not None]
     except YAMLError as problem:
         raise UserError(_reason(problem), where=_where(problem, file)) from None
     except RecursionError:
