@@ -65,3 +65,29 @@ def test_an_unknown_card_has_no_order_of_speed(run: Any, tmp_path: Path) -> None
 
     assert plan["predictions"]["aggregate_decode_tps"] is None
     assert "No speed can be predicted on NVIDIA Nobody's 7000" in told
+
+
+@pytest.mark.parametrize(
+    ("stated", "taken", "others"),
+    [
+        pytest.param("A100", "A100 80GB", "A100 40GB", id="a100"),
+        pytest.param("RTX 4060 Ti", "RTX 4060 Ti 16GB", "RTX 4060 Ti 8GB", id="4060-ti"),
+        pytest.param("RTX 4090", None, None, id="one-size"),
+        pytest.param("A100 80GB PCIe", None, None, id="whole-name"),
+    ],
+)
+def test_a_short_name_says_which_card_it_was_taken_for(
+    run: Any, stated: str, taken: str | None, others: str | None
+) -> None:
+    _, told = plan_of(run, "--gpu", stated)
+
+    assert ("is taken to be" in told) is (taken is not None)
+    if taken and others:
+        assert f"{stated!r} is taken to be the {taken}" in told and others in told
+
+
+def test_a_stated_memory_settles_which_card_it_is(run: Any) -> None:
+    plan, told = plan_of(run, "--gpu", "A100", "--vram", "40")
+
+    assert "is taken to be" not in told
+    assert "40GB" in plan["machine"]["gpus"][0]["model"]

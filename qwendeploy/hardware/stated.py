@@ -100,7 +100,10 @@ def _counted(gpu: str, count: int | None) -> tuple[str, int]:
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
     if card is None or card.vendor == "NVIDIA":
         return machine
-    reason = f"{card.name} is a card of {card.vendor}: its rule of use is not known here"
+    reason = (
+        f"{card.name} is a card of {card.vendor}: plans are for NVIDIA cards, of others there are"
+        " no measurements here"
+    )
     return machine.model_copy(update={"usable_reason": reason})
 
 
@@ -137,7 +140,7 @@ def _unknown(gpu: str, catalogue: Catalogue) -> UserError:
         )
     hint = "state --vram too, or read the box with 'qwendeploy detect -o machine.yaml'"
     if series_capability(gpu) is None:
-        hint = "use the name that nvidia-smi prints"
+        hint = "use the name that nvidia-smi prints, or give what it prints with --machine"
     return UserError(f"no card is known as {gpu!r}{meant}", where="--gpu", hint=hint)
 
 

@@ -19,6 +19,7 @@ from qwendeploy.documents import (
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.capacity import capacity_lines
+from qwendeploy.planning.card_names import other_sizes
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
@@ -67,6 +68,7 @@ def _headlines(
             f"No GPU found here: planned for {scene.box.count} x {scene.box.name}, the card of the "
             "study. State yours with --gpu and --gpus."
         )
+    lines += _meant(scene)
     if option.engine == "llama.cpp" and scene.pins.engine is None:
         lines.append(_llama_line(result))
     if lowered is not None:
@@ -102,6 +104,19 @@ def _uncertain_limits(scene: Scene, predictions: Predictions) -> Iterator[str]:
                 f"{name} {limit:g} is met by the middle of the band ({figure.value:,.1f} ms), not "
                 f"by its high end ({figure.high:,.1f})."
             )
+
+
+def _meant(scene: Scene) -> Iterator[str]:
+    """Yield which card a short name was taken for, where others of it have another memory."""
+    stated, taken = scene.request.inputs.get("gpu"), scene.box.model
+    if taken is None or scene.request.inputs.get("vram") or not isinstance(stated, str):
+        return
+    others = other_sizes(stated, taken)
+    if others:
+        yield (
+            f"{stated!r} is taken to be the {taken.name}; name the card or --vram if it is "
+            f"{' or '.join(others)}."
+        )
 
 
 def _place(scene: Scene) -> str:
