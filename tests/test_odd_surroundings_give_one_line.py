@@ -138,3 +138,14 @@ def test_a_capability_that_is_none_is_refused_in_a_plan(run: Any, tmp_path: Path
 
     assert ran.code == 2
     assert "compute_capability" in ran.err
+
+
+def test_the_same_command_again_is_no_overwriting(run: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    assert run(*RECOMMEND, "-o", plan).code == 0
+    before = plan.read_text().replace("created: ", "created: '2001-01-01T00:00:00Z' # ", 1)
+    plan.write_text(before)
+
+    assert run(*RECOMMEND, "-o", plan).code == 0
+    assert plan.read_text() == before
+    assert run(*RECOMMEND, "--port", "9", "-o", plan).code == 2

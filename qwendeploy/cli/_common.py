@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -333,9 +334,23 @@ def machine_of(settings: dict[str, Any]) -> Machine:
 
 
 def write_document(document: Document, path: Path, *, force: bool) -> None:
-    """Write a document whole or not at all.
+    """Write a document whole or not at all; one that differs in its time alone is left as it is.
 
     Raises:
-        UserError: the file exists and not ``force``, or cannot be written.
+        UserError: the file exists with other content and not ``force``, or cannot be written.
     """
-    write_text(path, dump_document(document), force=force)
+    text = dump_document(document)
+    if force or not (path.is_file() and _timeless(text) == _timeless(_text_at(path))):
+        write_text(path, text, force=force)
+
+
+def _timeless(text: str) -> str:
+    return re.sub(r"^created: .*$", "", text, count=1, flags=re.MULTILINE)
+
+
+def _text_at(path: Path) -> str:
+    """Return what is stored, nothing where it cannot be read as text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
