@@ -42,8 +42,10 @@ def command(
     """What a launch will do before it starts: faults with their place, memory, rate, fixes.
 
     SOURCE is a file, a directory, or - for standard input: docker run, podman run, vllm serve,
-    compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles. Nothing in it is
-    executed. Exit 0 without errors, 1 with errors, 2 if it cannot be read.
+    llama-server, compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles.
+    Nothing in it is executed. --machine also takes a few lines of YAML: gpu, count, vram_mib,
+    driver, interconnect (nvlink, pcie, none), os (linux, wsl2), vllm_version. Exit 0 without
+    errors, 1 with errors, 2 if it cannot be read.
     """
     given: Path | bytes | str
     if container is not None:

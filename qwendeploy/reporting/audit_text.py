@@ -43,7 +43,8 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
         if count
     )
     head = launch.name or launch.place
-    lines.append(f"{head}: {_OUTCOMES[launch.outcome]} ({told or 'nothing found'})")
+    nothing = "nothing found in what was read" if launch.unread else "nothing found"
+    lines.append(f"{head}: {_OUTCOMES[launch.outcome]} ({told or nothing})")
     lines += _figure_lines(launch)
     lines += _change_lines(launch.changes)
     if launch.unread:
