@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from known import known_server, tokens_between
@@ -117,3 +118,28 @@ def test_a_soak_shows_a_falling_rate(tmp_path: Path) -> None:
     soak = step_of(run, "soak")
     assert len(soak.windows) == 4
     assert soak.drift_per_minute is not None and soak.drift_per_minute < -0.3
+
+
+@pytest.mark.parametrize(
+    ("shape", "osl", "judged"),
+    [
+        pytest.param("mixed", 60, True, id="the-plans-requests"),
+        pytest.param("mixed", 40, False, id="shorter-answers"),
+        pytest.param("chat", 60, False, id="conversations"),
+    ],
+)
+def test_whole_requests_are_judged_only_where_they_are_the_plans(
+    tmp_path: Path, shape: Literal["mixed", "chat"], osl: int, judged: bool
+) -> None:
+    plan = small_plan()
+    point = plan.operating_point.model_copy(update={"isl": 540, "osl": 60})
+    predictions = plan.predictions.model_copy(
+        update={"output_tps_end_to_end": figure(9000, "tok/s")}
+    )
+    plan = plan.model_copy(update={"operating_point": point, "predictions": predictions})
+    with known_server(tmp_path, *POOL) as known:
+        _, report = verified(known.url, plan, shapes=(shape,), isl=540, osl=osl, loop_s=1.5)
+    verdict = next(one for one in report.verdicts if one.quantity == "output_tps_end_to_end")
+    assert verdict.measured is not None
+    assert verdict.outcome == ("refuted" if judged else "inconclusive"), verdict.reason
+    assert judged or "540 tokens in and 60 out" in verdict.reason
