@@ -14,7 +14,8 @@ from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.units import format_count, format_tokens
 
 WIDTH = 100
-MOST_ALTERNATIVES = 3
+MOST_ALTERNATIVES = 2
+MOST_REASONS = 3
 MOST_WARNINGS = 6
 
 
@@ -52,7 +53,7 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
     ]
     lines += _wrapped("        ", " · ".join(parts))
     lines += _figures(plan)
-    lines += ["", *_list("Why", plan.reasons)]
+    lines += ["", *_list("Why", plan.reasons[:MOST_REASONS])]
     lines += _list("Room", plan.capacity)
     lines += _list("Others", _alternatives(plan))
     lines += _list("Heed", _warnings(plan))
