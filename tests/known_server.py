@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CHARS_PER_TOKEN = 4
-LONG_PROMPT = 1000
+LONG_PROMPT = 1500
 """Tokens from which ``--long-prompts-count`` applies."""
 WORDS = ("alpha", "bravo", "cargo", "delta", "ember", "fjord", "grove", "haven")
 Answer = Callable[[dict[str, Any]], "dict[str, Any] | None"]
