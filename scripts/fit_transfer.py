@@ -19,10 +19,9 @@ from qwendeploy.models.prefill import fit_prefill
 from qwendeploy.models.transfer_fit import Fitter
 from qwendeploy.planning.accuracy_latency import latency_accuracy, prefill_scale
 from qwendeploy.planning.accuracy_transfer import fitted_rows, tier_scales, transfer_accuracy
-from qwendeploy.planning.prefill_rows import prefill_points, warm_cells
+from qwendeploy.planning.prefill_rows import all_prefills, warm_cells
 from qwendeploy.planning.transfer_rows import set_aside
 from qwendeploy.tables.decode import decode_rows
-from qwendeploy.tables.prefill import prefill_rows
 
 TARGET = Path(__file__).resolve().parent.parent / "benchdata" / "transfer_fit.yaml"
 
@@ -33,7 +32,7 @@ def coefficients() -> dict[str, object]:
     fit = Fitter([item.observation for item in items]).fit(scale=tier_scales())
     origins = Counter(item.row.origin for item in items)
     aside = Counter(reason for row in decode_rows() if row.usable and (reason := set_aside(row)))
-    pairs = prefill_points(prefill_rows())
+    pairs = all_prefills()
     prefill = fit_prefill([p for p, _ in pairs], [t for _, t in pairs], scale=prefill_scale())
     warm = fit_warm(warm_cells(decode_rows()))
     return {

@@ -72,6 +72,7 @@ POOLS = [
     pytest.param(layout(1, "mtp", 3), 1714, 262144, 1_309_955, id="h200-fp8-mtp3"),
     pytest.param(layout(1, "mtp", 3), 1701, 262144, 1_300_020, id="h200-capture512"),
     pytest.param(layout(1), 1396, 262144, 1_073_176, id="h200-capture32"),
+    pytest.param(layout(1, "mtp", 3, "bf16", False), 1767, 32768, 1_092_472, id="h200-uncached"),
     pytest.param(layout(2, "mtp", 2), 2416, 262144, 1_862_764, id="07C-mtp2"),
     pytest.param(layout(2, "mtp", 4), 2367, 262144, 1_824_984, id="07C-mtp4"),
     pytest.param(layout(2, "mtp", 5), 2368, 262144, 1_809_787, id="07C-mtp5"),
@@ -145,6 +146,9 @@ def test_the_forks_v3_holds_the_sliding_window_of_the_drafter() -> None:
         (layout(2, "dflash", 8), 833, False, 100),
         (layout(1), 32832, False, 45),
         (layout(1), 32832, True, 48),
+        (layout(1, "mtp", 3, "bf16", False), 2174, False, 15),
+        (layout(1, "mtp", 3, "bf16", False), 3005, False, 16),
+        (layout(1, "mtp", 3, "bf16", False), 5013, False, 19),
     ],
 )
 def test_a_running_request_holds_what_servers_reported(

@@ -174,8 +174,50 @@ def test_fp8_without_deepgemm_costs_a_small_batch_on_hopper_what_bf16_costs() ->
     """BF16 without drafting and FP8 without drafting ran alike on an H200 (own, 2026)."""
     fp8 = features("H200", quant="fp8", deep_gemm=False)
     bf16 = features("H200", quant="bf16")
-    assert rate(fp8) == pytest.approx(rate(bf16), rel=0.08)
+    assert rate(fp8) == pytest.approx(rate(bf16), rel=0.12)
     assert rate(features("H200", quant="fp8", deep_gemm=True)) > 1.3 * rate(bf16)
+
+
+def test_an_unknown_kernel_is_counted_as_either() -> None:
+    """Whether block FP8 runs by DeepGEMM on Hopper is not on record for every image."""
+    fit = transfer_fit()
+    with_it, without, unknown = (
+        fit.predict(features("H200", quant="fp8", deep_gemm=known)) for known in (True, False, None)
+    )
+    assert without.value < unknown.value < with_it.value
+    assert unknown.half_width > max(with_it.half_width, without.half_width)
+    assert unknown.low < without.value
+    assert unknown.high > with_it.value
+    other = features("RTX PRO 6000", quant="fp8")
+    assert fit.predict(replace(other, deep_gemm=None)) == fit.predict(other)
+
+
+def test_weights_quantised_alone_multiply_in_sixteen_bits() -> None:
+    full, alone = (features("B200", quant="nvfp4", weight_only=only) for only in (False, True))
+    assert (full.kernel.name, alone.kernel.name) == ("fp4", "marlin")
+    assert rate(replace(alone, concurrency=64)) < rate(replace(full, concurrency=64))
+
+
+def test_what_a_four_bit_checkpoint_keeps_wide_it_multiplies_wide() -> None:
+    small, large = (
+        features("GB10", quant="nvfp4", weights_bytes=size).kernel.tflops for size in (16.2e9, 24e9)
+    )
+    assert small == pytest.approx(gpu_rate("GB10"), rel=0.02)
+    assert large < 0.7 * small
+
+
+def gpu_rate(name: str) -> float:
+    model = gpus().find(name)
+    assert model is not None and model.fp4_tflops is not None
+    return model.fp4_tflops
+
+
+def test_a_strange_host_matters_less_the_more_streams_it_serves() -> None:
+    """A host's launches are half of a step at one stream and a tenth of it at many."""
+    base = features("RTX PRO 6000", quant="fp8", tp=2, link="pcie-p2p", spec_method="mtp",
+                    spec_tokens=3, content="study")  # fmt: skip
+    one, many = (transfer_fit().predict(replace(base, concurrency=c)) for c in (1, 32))
+    assert one.half_width > 1.1 * many.half_width
 
 
 @pytest.mark.parametrize(
@@ -262,7 +304,8 @@ def test_the_parts_of_a_step_add_up_to_it() -> None:
     )  # fmt: skip
     parts = transfer_fit().step_terms(point)
     step_ms = sum(parts.values())
-    assert set(parts) == {"matrix", "attention", "state", "draft", "host", "reduce"}
+    names = {"matrix", "attention", "state", "drafter", "draft", "host", "reduce"}
+    assert set(parts) == names
     gained = transfer_fit().predict(point).value * step_ms / 1000 / 32
     assert gained == pytest.approx(point.accepted, rel=0.12)
 

@@ -17,9 +17,16 @@ from qwendeploy.planning.accuracy_transfer import (
     calibrated,
     fitted_rows,
     group_errors,
+    held_out_rows,
     transfer_accuracy,
 )
-from qwendeploy.planning.transfer_rows import TransferRow, set_aside, transfer_fit, transfer_rows
+from qwendeploy.planning.transfer_rows import (
+    TransferRow,
+    set_aside,
+    transfer_fit,
+    transfer_rows,
+    weight_features,
+)
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.decode import decode_rows
 from qwendeploy.tables.transfer import KEYS, transfer_coefficients
@@ -38,14 +45,14 @@ def test_a_held_out_layout_of_a_known_machine_meets_its_goals() -> None:
     stated, _, everything = transfer_accuracy(["layout"])
     assert stated.median <= 0.12
     assert stated.coverage >= 0.85
-    assert stated.half_width <= 0.22
+    assert stated.half_width <= 0.20
     assert everything.coverage >= 0.85
 
 
 def test_the_worst_groups_are_reported_too() -> None:
     lines = group_errors("machine")
     assert [line.median for line in lines] == sorted((x.median for x in lines), reverse=True)
-    assert sum(line.n for line in lines) == len(fitted_rows())
+    assert sum(line.n for line in lines) == sum(not item.derived for item in fitted_rows())
 
 
 def test_published_errors_of_every_way_are_within_their_ceilings() -> None:
@@ -158,6 +165,67 @@ def test_more_rows_of_a_card_narrow_its_band() -> None:
 def test_every_fitted_row_belongs_to_a_group_of_every_way() -> None:
     items: tuple[TransferRow, ...] = fitted_rows()
     for way, name in WAYS.items():
-        groups = {name(item.observation.features) for item in items}
-        assert len(groups) > 10, way
+        groups = {name(item) for item in items}
         assert "None" not in groups, way
+        if way == "row":
+            assert groups == {None, *(f"quarter {i}" for i in range(4))}
+        else:
+            assert len(groups) > 10, way
+            assert None not in groups, way
+
+
+def test_the_community_rows_left_out_a_quarter_at_a_time_meet_the_goals() -> None:
+    """What a stranger's row of a known card should expect: one row in four, all facts stated."""
+    stated, _, everything = transfer_accuracy(["row"])
+    assert stated.median <= 0.12
+    assert stated.half_width <= 0.35
+    assert everything.coverage >= 0.85
+
+
+def test_rows_are_predicted_from_what_can_be_said_before_a_run() -> None:
+    """The acceptance that a community run measured is fitted, and not asked."""
+    known = [item for item in fitted_rows() if item.observation.features.acceptance_known]
+    community = [item for item in known if item.row.origin == "community"]
+    assert len(community) > 10
+    for item in community:
+        assert item.asked.acceptance_length is None
+        assert not item.asked.acceptance_known
+
+
+def test_a_draft_that_yields_nothing_is_read_with_its_acceptance() -> None:
+    """Four DFlash drafts on one image: 0.5 % accepted, one token a step at a third of the rate."""
+    dead = [
+        item.observation.features
+        for item in fitted_rows()
+        if item.row.origin == "study" and item.observation.features.acceptance_known
+    ]
+    assert {(f.spec_method, f.drafted) for f in dead} == {("dflash", 4)}
+    assert all(f.accepted == pytest.approx(1.02) for f in dead)
+
+
+def test_a_row_worked_out_from_a_closed_loop_is_fitted_and_not_judged() -> None:
+    derived = {item.row.row_id for item in fitted_rows() if item.derived}
+    assert derived
+    for way in ("machine", "layout"):
+        assert derived.isdisjoint(row.item.row.row_id for row in held_out_rows(way))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "gigabytes", "weight_only"),
+    [
+        pytest.param("sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP", 16.2, False, id="all linears"),
+        pytest.param("unsloth/Qwen3.6-27B-NVFP4", 19.3, False, id="part in 16 bits"),
+        pytest.param("nvidia/Qwen3.6-27B-NVFP4", 17.7, True, id="weights only"),
+    ],
+)
+def test_four_bit_checkpoints_differ_by_publisher(
+    checkpoint: str, gigabytes: float, weight_only: bool
+) -> None:
+    facts = weight_features(checkpoint, "nvfp4")
+    assert facts["weights_bytes"] == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert facts["weight_only"] is weight_only
+
+
+def test_a_checkpoint_of_unknown_size_is_read_by_its_quant() -> None:
+    assert weight_features("somebody/else-NVFP4", "nvfp4") == {}
+    assert weight_features("Qwen/Qwen3.6-27B-FP8", "fp8") == {}

@@ -52,7 +52,9 @@ GGUF_BITS: dict[str, float] = {
 _BITS_STATED = re.compile(r"([\d.]+)bpw")
 _BITS_NAMED = re.compile(r"(?:^|-)i?q(\d)")
 STATE_LAYERS = 48
-UNREAD_BYTES = 3.46e9
+LAYER_PARAMS = 24.35e9
+HEAD_BYTES = 2.54e9
+EMBEDDING_BYTES, VISION_BYTES = 2.54e9, 0.92e9
 """Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
 
 
@@ -102,8 +104,14 @@ def kernel_for(
     *,
     engine: str = "vllm",
     deep_gemm: bool = True,
+    weight_only: bool = False,
+    read_bytes: float | None = None,
 ) -> Kernel:
-    """Return the kernel that runs ``quant`` on a card with these matrix rates (dense TFLOP/s)."""
+    """Return the kernel that runs ``quant`` on a card with these matrix rates (dense TFLOP/s).
+
+    ``weight_only`` checkpoints multiply in 16 bits on every card; ``read_bytes`` of an NVFP4 one
+    say how much of it stayed in 16 bits.
+    """
     capability = compute_capability or 0.0
     if engine.endswith("llama.cpp") or gguf_bits(quant) is not None:
         return Kernel("gguf", bf16_tflops, native=False)
@@ -114,11 +122,24 @@ def kernel_for(
         if hopper and not deep_gemm:
             return Kernel("fp8-cutlass", fp8_tflops, CUTLASS_BYTES)
         return Kernel("fp8", fp8_tflops)
-    if quant == "nvfp4" and fp4_tflops and capability >= FP4_CAPABILITY:
-        return Kernel("fp4", fp4_tflops)
+    if quant == "nvfp4" and fp4_tflops and capability >= FP4_CAPABILITY and not weight_only:
+        wide = kept_wide(read_bytes)
+        return Kernel("fp4", 1 / ((1 - wide) / fp4_tflops + wide / bf16_tflops))
     if quant == "int8-w8a8" and capability < FP4_CAPABILITY:
         return Kernel("int8", 2 * bf16_tflops)
     return Kernel("marlin", bf16_tflops, native=False)
+
+
+def kept_wide(read_bytes: float | None) -> float:
+    """Return the share of an NVFP4 checkpoint's layers that stayed in 16 bits, from what it reads.
+
+    24.35 B parameters at 4.5 bits and the head in 16 bits read 16.2 GB; what is more is layers (the
+    Gated DeltaNet projections, in most repositories) at 16 bits instead.
+    """
+    if read_bytes is None:
+        read_bytes = READ_BYTES["nvfp4"]
+    narrow, wide = LAYER_PARAMS * 4.5 / 8, LAYER_PARAMS * 2
+    return min(max((read_bytes - HEAD_BYTES - narrow) / (wide - narrow), 0.0), 1.0)
 
 
 def gguf_bits(quant: str) -> float | None:
@@ -138,7 +159,9 @@ def gguf_bits(quant: str) -> float | None:
     return int(named[1]) + 0.6 if named else None
 
 
-def weights_read(quant: str, checkpoint_bytes: float | None = None) -> float:
+def weights_read(
+    quant: str, checkpoint_bytes: float | None = None, *, vision: bool = True
+) -> float:
     """Return the bytes that one decode step reads over all ranks.
 
     From the checkpoint's size on disk if it is given, else by quant; an unknown quant is read as
@@ -146,7 +169,8 @@ def weights_read(quant: str, checkpoint_bytes: float | None = None) -> float:
     """
     if checkpoint_bytes is not None:
         drafter = 0.43e9 if quant == "fp8" else 0.85e9
-        return max(checkpoint_bytes - UNREAD_BYTES - drafter, 8e9)
+        unread = EMBEDDING_BYTES + (VISION_BYTES if vision else 0.0) + drafter
+        return max(checkpoint_bytes - unread, 8e9)
     bits = gguf_bits(quant)
     if bits is not None:
         return 25.62e9 * bits / 8

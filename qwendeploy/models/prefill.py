@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ PRIORS: dict[str, tuple[float, float]] = {
     "efficiency:fp4": (0.3, 0.25),
     "efficiency:marlin": (0.5, 0.2),
     "efficiency:gguf": (0.4, 0.3),
+    "half_rate_gain": (1.3, 0.2),
     "link_gbps:nvlink": (150.0, 0.4),
     "link_gbps:pcie-p2p": (22.0, 0.3),
     "link_gbps:pcie": (8.0, 0.4),
@@ -60,6 +61,9 @@ EFFECTS: dict[str, float] = {
     "engine": 0.25,
     "rig": 0.10,
 }
+HOME_RIG = 0.2
+"""Spread of a rig whose cards sit in hosts of every sort: one option on two RTX 3090 prefills 1,118
+to 1,473 tokens/s at 90k by slots and links (community runs)."""
 NOISE = 0.05
 """Deviation of one log prefill time (repeats agree within 1 %, boots and images within 5 %)."""
 MEASURED_REACH = 0.08
@@ -83,6 +87,10 @@ class PrefillPoint:
         """Name of the measured series that this point belongs to."""
         f = self.features
         return f"{f.gpu} tp{f.tp} {f.link} {f.quant} {f.engine}"
+
+    def spread(self, kind: str) -> float:
+        """Return the prior spread of an effect of this kind at this point, log units."""
+        return HOME_RIG if kind == "rig" and self.features.home_built else EFFECTS[kind]
 
     def effects(self) -> dict[str, str]:
         """Return kind -> full name of every effect that applies."""
@@ -126,6 +134,7 @@ class PrefillModel:
         self.effects = [at([e.get(kind) for e in effects]) for kind in EFFECTS]
         self.efficiency = at([f"efficiency:{k.name}" for k in kernels])
         self.link = at([f"link_gbps:{x.link}" for x in f])
+        self.half_rate = at(["half_rate_gain" if half_rate(x) else None for x in f])
 
     def log_ms(self, theta: Array) -> Array:
         """Return the logarithm of milliseconds, (Q, N), for stacked parameters (Q, P)."""
@@ -136,13 +145,22 @@ class PrefillModel:
             return np.asarray(exp[:, [self.index[name]]])
 
         work = self.matrix / exp[:, self.efficiency]
-        work = work + self.attention / scalar("attention_efficiency")
+        work = (work + self.attention / scalar("attention_efficiency")) / exp[:, self.half_rate]
         effect = np.ones_like(work)
         for columns in self.effects:
             effect = effect * exp[:, columns]
         sent = self.bytes / exp[:, self.link]
         overhead = scalar("fixed_ms") + self.chunks * scalar("chunk_ms") + self.reading
         return np.asarray(np.log(work * effect + sent + overhead))
+
+
+def half_rate(features: Features) -> bool:
+    """Say whether the card multiplies 16-bit matrices at half of its units' rate.
+
+    GeForce cards do where sums are kept in 32 bits (NVIDIA architecture whitepapers), so memory and
+    power hold them back less and they reach a larger share of the nominal rate.
+    """
+    return features.home_built and features.generation in ("ampere", "ada", "blackwell")
 
 
 def _draft_layers(features: Features) -> float:
@@ -201,21 +219,20 @@ class PrefillFit:
         known = set(self.names)
         unknown = [
             sum(
-                EFFECTS[kind] ** 2
+                point.spread(kind) ** 2
                 for kind, name in point.effects().items()
                 if kind == "rig" or name not in known
             )
             for point in points
         ]
-        rigless = [0.0 if "rig" in p.effects() else EFFECTS["rig"] ** 2 for p in points]
-        return logs, np.asarray(
-            np.sqrt(variance + np.asarray(unknown) + np.asarray(rigless) + NOISE**2)
-        )
+        return logs, np.asarray(np.sqrt(variance + np.asarray(unknown) + NOISE**2))
 
     def predict(self, point: PrefillPoint) -> Estimate:
         """Return the time to the first token of one cold prompt alone on the engine, in ms."""
-        logs, deviations = self.log_spread([point])
-        log_ms, deviation = float(logs[0]), float(deviations[0]) * self.scale
+        variants = [replace(point, features=kernel) for kernel in point.features.variants()]
+        logs, deviations = self.log_spread(variants)
+        log_ms = float(logs.mean())
+        deviation = math.hypot(float(deviations.mean()), float(logs.std())) * self.scale
         known = self.series.get(point.series)
         effects = point.effects()
         gpu = effects.get("gpu")
@@ -248,7 +265,7 @@ def fit_prefill(
     priors = dict(PRIORS)
     for point in points:
         for kind, name in point.effects().items():
-            priors.setdefault(name, (1.0, EFFECTS[kind]))
+            priors.setdefault(name, (1.0, point.spread(kind)))
     names = tuple(priors)
     model = PrefillModel(points, names)
     problem = Problem(

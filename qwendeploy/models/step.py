@@ -5,26 +5,28 @@ drafting) and yields ``acceptance length`` tokens a sequence, so
 
     rate = c * acceptance_length / T_step
 
-    T_step = (matrix + attention + state) * gpu + launch/CPU + draft passes + all-reduce
+    T_step = (matrix + attention + state + drafter) * gpu + launches + draft launches + all-reduce
 
 - *matrix*: reading the weights once and multiplying ``c (1 + K)`` tokens overlap in part, hence a
   p-norm of bytes/(bandwidth*tp) * 1.15 and FLOP/(matrix rate*tp*efficiency).
 - *attention*: KV bytes of every context (separate), or of one context plus a fraction of the
   others (shared through the prefix cache), against the FLOPs of the same pass.
 - *state*: each sequence reads and writes its Gated DeltaNet state ``2 + K`` times.
-- *draft passes*: launch-bound milliseconds a pass plus the bytes of drafter and output head.
+- *drafter*: the bytes of drafter and output head, once a draft pass.
+- *launches*: milliseconds of the host, a step and a draft pass, that no card shortens.
 - *all-reduce*: 128 a step (two a layer), a latency by kind of link and the bytes over the link.
 
 The free numbers are few and have tight priors in log space (``PRIORS``); GPU, architecture,
-matrix kernel, image and content each have a small effect around zero. They are fitted together
-(``transfer_fit.fit``). A GPU that was never measured keeps its effect's prior spread, which is what
-widens its band. Model dimensions: the published configuration of Qwen3.6-27B.
+matrix kernel, image, content and rig each have a small effect around zero. They are fitted together
+(``transfer_fit.fit``). What was never measured keeps its effect's prior spread, which widens the
+band by as much as that part weighs in the step: a host's launches at one stream, hardly at 32.
+Model dimensions: the published configuration of Qwen3.6-27B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,6 +34,9 @@ from numpy.typing import NDArray
 
 from qwendeploy.models.kernels import Kernel, generation, kernel_for, state_bytes, weights_read
 from qwendeploy.models.speculation import MAX_SHARE, acceptance_length, curve_for
+from qwendeploy.models.step_priors import EFFECTS, HOME, LINK_SPREAD, PRIORS, RIG_ACCEPT, noise
+
+__all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "noise"]
 
 Array = NDArray[np.float64]
 Contexts = Literal["shared", "separate"]
@@ -54,66 +59,6 @@ DFLASH_BYTES = 3.46e9
 """The five drafter layers in bf16 (1.73 B parameters), read once a step."""
 KV_ELEMENT = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
-PRIORS: dict[str, tuple[float, float]] = {
-    "weights": (1.15, 0.04),
-    "host_ms": (2.4, 0.3),
-    "sequence_ms": (0.02, 0.6),
-    "mtp_pass_ms": (1.2, 0.4),
-    "draft_step_ms": (4.0, 0.4),
-    "dflash_pass_ms": (3.0, 0.4),
-    "kv": (1.1, 0.08),
-    "kv_fp8": (1.3, 0.25),
-    "shared": (0.5, 0.4),
-    "attention_efficiency": (0.5, 0.3),
-    "state": (1.0, 0.3),
-    "norm": (2.0, 0.15),
-    "eager_ms": (95.0, 0.1),
-    "reduce_ms:nvlink": (0.008, 0.3),
-    "reduce_ms:pcie-p2p": (0.011, 0.3),
-    "reduce_ms:pcie": (0.03, 0.3),
-    "reduce_ms:unified": (0.03, 0.3),
-    "reduce_ms:network": (0.11, 0.4),
-    "link_gbps:nvlink": (200.0, 0.4),
-    "link_gbps:pcie-p2p": (20.0, 0.4),
-    "link_gbps:pcie": (10.0, 0.4),
-    "link_gbps:unified": (100.0, 0.4),
-    "link_gbps:network": (15.0, 0.4),
-    "efficiency:bf16": (0.55, 0.25),
-    "efficiency:fp8": (0.5, 0.25),
-    "efficiency:fp8-cutlass": (0.45, 0.25),
-    "efficiency:int8": (0.5, 0.25),
-    "efficiency:fp4": (0.3, 0.25),
-    "efficiency:marlin": (0.5, 0.25),
-    "efficiency:gguf": (0.3, 0.3),
-}
-"""Name -> (prior median, spread of its logarithm). ``_ms`` are milliseconds, ``_gbps`` GB/s.
-
-1.15 over pure bandwidth, two to three milliseconds of host time and about eight of drafting three
-tokens are what the study's card and an H200 agree on. A step whose tokens exceed the captured
-graphs costs 92 to 100 ms on an H200 (own measurement 2026, 128 streams with three draft tokens and
-graphs up to 256) and 93 ms uncaptured on four RTX 5060 Ti. KV in 8 bits halves the bytes, but its
-kernels convert; no pair of runs on one machine measures what is left, hence the wide ``kv_fp8``.
-The rest is the order of magnitude of the mechanism.
-"""
-EFFECTS: dict[str, float] = {
-    "architecture": 0.08,
-    "gpu": 0.08,
-    "kernel": 0.08,
-    "host": 0.25,
-    "draft": 0.4,
-    "share": 0.3,
-    "accept": 0.06,
-    "vendor": 0.5,
-    "rig": 0.06,
-}
-"""Kind of effect -> prior spread of its logarithm around zero (a rig: one host, link and power)."""
-NOISE: tuple[tuple[int, float], ...] = ((2, 0.07), (8, 0.06), (1 << 30, 0.045))
-"""Up to this concurrency, repetition and drift of the log rate on one host (study, 797 runs)."""
-HOME_RIG, LOOSE_RIG = 0.12, 0.20
-"""Spread of a rig with a consumer card (power caps, desktop hosts), and of several whose cards talk
-through the host or a network: slots, lanes and boards differ (55 to 109 tok/s for one option on two
-RTX 3090, community runs)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -122,8 +67,10 @@ class Features:
     ``bandwidth_gbps`` and the matrix rates (dense, TFLOP/s) are of one GPU; ``weights_bytes`` is
     what a step reads over all ranks (``None``: by quant); ``context`` tokens are held by every
     sequence; ``acceptance_length`` overrides the table if it is known; ``capture_size`` is the
-    largest captured step batch in tokens, ``None`` for "every batch is captured"; ``home_built``
-    says that cards of this kind sit in hosts of every sort.
+    largest captured step batch in tokens, ``None`` for "every batch is captured"; ``deep_gemm``
+    says whether block FP8 runs by DeepGEMM on Hopper, ``None`` if nobody knows; ``weight_only``
+    that a 4-bit checkpoint multiplies in 16 bits on every card; ``home_built`` that cards of this
+    kind sit in hosts of every sort; ``rig`` names the host and time of a measurement.
     """
 
     bandwidth_gbps: float
@@ -151,7 +98,8 @@ class Features:
     context: float = 0.0
     contexts: Contexts = "separate"
     capture_size: int | None = None
-    deep_gemm: bool = True
+    deep_gemm: bool | None = True
+    weight_only: bool = False
     home_built: bool = False
     rig: str | None = None
 
@@ -174,8 +122,16 @@ class Features:
             self.fp8_tflops,
             self.fp4_tflops,
             engine=self.engine,
-            deep_gemm=self.deep_gemm,
+            deep_gemm=self.deep_gemm is not False,
+            weight_only=self.weight_only,
+            read_bytes=self.weights_bytes,
         )
+
+    def variants(self) -> tuple[Features, ...]:
+        """Return the point once for every kernel that may run it: two where that is not known."""
+        if self.deep_gemm is not None or self.quant != "fp8" or self.generation != "hopper":
+            return (self,)
+        return tuple(replace(self, deep_gemm=known) for known in (True, False))
 
     @property
     def generation(self) -> str:
@@ -192,16 +148,24 @@ class Features:
         """Tokens a sequence gains a step, from the row itself or the acceptance table."""
         if self.acceptance_length is not None:
             return min(self.acceptance_length, 1.0 + self.drafted)
+        return self.usual_acceptance
+
+    @property
+    def usual_acceptance(self) -> float:
+        """Tokens a sequence gains a step by the acceptance table."""
         length = acceptance_length(self.spec_method, self.drafted, self.content)
         assert length is not None
         return length.value
 
-    @property
-    def rig_spread(self) -> float:
-        """Spread between hosts of this kind, as a deviation of the log rate."""
-        if self.tp > 1 and self.link in ("pcie", "network"):
-            return LOOSE_RIG
-        return HOME_RIG if self.home_built else EFFECTS["rig"]
+    def spread(self, kind: str) -> float:
+        """Return the prior spread of an effect of this kind at this point, log units."""
+        if self.home_built and kind in HOME:
+            return HOME[kind]
+        if kind == "rig_link":
+            return LINK_SPREAD[self.link]
+        if kind == "rig_accept":
+            return RIG_ACCEPT.get(self.spec_method, EFFECTS[kind])
+        return EFFECTS[kind]
 
     def effects(self) -> dict[str, str]:
         """Return kind -> full name of every effect that applies to this point."""
@@ -211,27 +175,35 @@ class Features:
             "kernel": f"kernel:{self.kernel.name}:{self.quant}:{architecture}",
             "host": f"host:{self.image_family}",
             "share": f"share:{architecture}",
+            "batch": f"batch:{architecture}",
+            "rig": f"rig:{self.rig}",
+            "rig_host": f"rig-host:{self.rig}",
         }
+        if self.tp > 1:
+            found["rig_link"] = f"rig-link:{self.rig}"
         if self.vendor != "nvidia":
             found["vendor"] = f"vendor:{self.vendor}"
         if self.gpu:
             found["gpu"] = f"gpu:{self.gpu}"
-        if self.rig:
-            found["rig"] = f"rig:{self.rig}"
         if self.drafted:
             found["draft"] = f"draft:{self.image_family}"
         if self.drafted and not self.acceptance_known:
-            found["accept"] = f"accept:{self.spec_method}:{self.content}"
+            found.update(self.acceptance_effects())
         return found
 
-
-def noise(concurrency: int) -> float:
-    """Return the standard deviation of a single log rate at this concurrency."""
-    return next(spread for limit, spread in NOISE if concurrency <= limit)
+    def acceptance_effects(self) -> dict[str, str]:
+        """Return the effects on what the drafts of this content are worth, known here or not."""
+        found = {"accept": f"accept:{self.spec_method}:{self.content}"}
+        if self.content not in ("study", "synthetic"):
+            found["rig_accept"] = f"rig-accept:{self.rig}:{self.spec_method}:{self.content}"
+        return found
 
 
 class StepModel:
     """The step-time formula over a fixed list of points and a fixed list of parameters.
+
+    An effect that is not among the names is zero, or the column ``?kind`` if that is among them:
+    so a prediction learns how much each kind of unknown weighs in it.
 
     ``log_rate(theta)`` takes a stack of parameter vectors (Q, P) of logarithms and returns (Q, N):
     one call evaluates a fit's Jacobian by differences or a single prediction with its spread.
@@ -297,13 +269,16 @@ class StepModel:
     def _columns(self, points: Sequence[Features], kernels: Sequence[Kernel]) -> None:
         """Resolve the parameter index of every named effect; an unknown one is a fixed zero."""
 
-        def at(names: Sequence[str | None]) -> NDArray[np.intp]:
+        def at(names: Sequence[str | None], other: str | None = None) -> NDArray[np.intp]:
+            unknown = self._index.get(other, self._zero) if other else self._zero
             return np.asarray(
-                [self._index.get(name, self._zero) if name else self._zero for name in names]
+                [self._index.get(name, unknown) if name else self._zero for name in names]
             )
 
         effects = [p.effects() for p in points]
-        self.effect = {kind: at([found.get(kind) for found in effects]) for kind in EFFECTS}
+        self.effect = {
+            kind: at([found.get(kind) for found in effects], f"?{kind}") for kind in EFFECTS
+        }
         self.efficiency = at([f"efficiency:{k.name}" for k in kernels])
         self.reduce = at([f"reduce_ms:{p.link}" for p in points])
         self.link = at([f"link_gbps:{p.link}" for p in points])
@@ -322,7 +297,7 @@ class StepModel:
         gpu = effect("gpu") * effect("architecture") * effect("vendor")
         norm = scalar("norm")
         reading = self.weights_ms * scalar("weights") * effect("kernel")
-        multiplying = self.flops_ms / exp[:, self.efficiency]
+        multiplying = self.flops_ms / exp[:, self.efficiency] * effect("batch")
         matrix = (reading**norm + multiplying**norm) ** (1 / norm)
         fraction = np.minimum(scalar("shared") * effect("share"), 1.0)
         contexts = np.where(self.separate, self.c, 1 + fraction * (self.c - 1))
@@ -330,23 +305,24 @@ class StepModel:
         kv = self.kv_ms * scalar("kv") * converting * contexts
         scores = self.attention_ms / scalar("attention_efficiency")
         attention = (kv**norm + scores**norm) ** (1 / norm)
-        state = self.state_ms * scalar("state")
-        draft = effect("draft")
-        passes = np.where(self.mtp, self.k * (scalar("mtp_pass_ms") * draft + self.drafter_ms), 0.0)
-        passes = passes + np.where(self.dflash, scalar("dflash_pass_ms") + self.drafter_ms, 0.0)
-        drafting = np.where(self.mtp | self.dflash, scalar("draft_step_ms") * draft, 0.0)
+        state = self.state_ms * scalar("state") * effect("batch")
+        launches = self.k * self.mtp * scalar("mtp_pass_ms") + self.dflash * scalar(
+            "dflash_pass_ms"
+        )
+        launches = launches + (self.mtp | self.dflash) * scalar("draft_step_ms")
+        drafter = np.where(self.mtp, self.k, self.dflash) * self.drafter_ms
         host = scalar("host_ms") * effect("host") + self.c * scalar("sequence_ms")
         reduce = self.reduces * exp[:, self.reduce] + self.reduce_gb / exp[:, self.link]
+        gpu = gpu * effect("rig")
         parts = {
             "matrix": matrix * gpu,
             "attention": attention * gpu,
             "state": state * gpu,
-            "draft": passes + drafting,
-            "host": host,
-            "reduce": reduce,
+            "drafter": drafter * gpu,
+            "draft": launches * effect("draft") * effect("rig_host"),
+            "host": host * effect("rig_host"),
+            "reduce": reduce * effect("rig_link"),
         }
-        rig = effect("rig")
-        parts = {name: part * rig for name, part in parts.items()}
         if self.eager.any():
             total = np.sum(np.stack(list(parts.values())), axis=0)
             floor = np.maximum(scalar("eager_ms") - total, 0.0)
@@ -358,7 +334,7 @@ class StepModel:
         step = sum(self.terms(theta).values())
         padded = np.concatenate([theta, np.zeros((len(theta), 1))], axis=1)
         gain = np.minimum(
-            self.accepted + padded[:, self.effect["accept"]],
+            self.accepted + padded[:, self.effect["accept"]] + padded[:, self.effect["rig_accept"]],
             np.log1p(self.k * MAX_SHARE),
         )
         return np.asarray(np.log(self.c * 1e3) + gain - np.log(step))

@@ -39,8 +39,9 @@ TIERS = ("layout", "gpu", "architecture", "none")
 class TransferFit:
     """Fitted parameters with their joint spread; predicts aggregate decode rates.
 
-    ``scale`` is, by tier of evidence, the factor that made leave-one-out bands cover what they
-    claim; ``measured`` counts rows by ``gpu:``, ``architecture:`` and ``gpu:NAME:tpN``.
+    ``scale`` is, by tier of evidence (and ``:home`` for cards in hosts of every sort), the factor
+    that made leave-one-out bands cover what they claim; ``measured`` counts rows by ``gpu:``,
+    ``architecture:`` and ``gpu:NAME:tpN``.
     """
 
     names: tuple[str, ...]
@@ -93,11 +94,11 @@ class TransferFit:
 
     def predict_many(self, points: Sequence[Features]) -> list[Estimate]:
         """Return one estimate a point; the cost of many is little above that of one."""
-        logs, deviations = self.log_spread(points)
+        logs, deviations = self._over_kernels(points)
         results: list[Estimate] = []
         for point, log_rate, deviation in zip(points, logs, deviations, strict=True):
             tier = self.tier(point)
-            reach = math.exp(Z * float(deviation) * self.scale.get(tier, 1.0))
+            reach = math.exp(Z * float(deviation) * self.scale_of(point, tier))
             value = math.exp(float(log_rate))
             found = point.effects()
             near = found.get("gpu", "") if tier in ("layout", "gpu") else found["architecture"]
@@ -140,20 +141,34 @@ class TransferFit:
             )
         return results
 
+    def scale_of(self, point: Features, tier: str) -> float:
+        """Return the band factor of a tier; hosts put together at home have their own."""
+        usual = self.scale.get(tier, 1.0)
+        return self.scale.get(f"{tier}:home", usual) if point.home_built else usual
+
+    def _over_kernels(self, points: Sequence[Features]) -> tuple[Array, Array]:
+        """Return log rates and deviations, a kernel that is not known counted as either."""
+        asked = [(i, variant) for i, point in enumerate(points) for variant in point.variants()]
+        logs, deviations = self.log_spread([variant for _, variant in asked])
+        if len(asked) == len(points):
+            return logs, deviations
+        at = np.asarray([i for i, _ in asked])
+        each = np.bincount(at)
+        mean = np.bincount(at, logs) / each
+        square = np.bincount(at, deviations**2 + (logs - mean[at]) ** 2) / each
+        return mean, np.asarray(np.sqrt(square))
+
     def log_spread(self, points: Sequence[Features]) -> tuple[Array, Array]:
         """Return predicted log rates and their standard deviations, unscaled, a new rig each."""
-        log_rate, slope = derivatives(StepModel(points, self.names).log_rate, self.theta)
-        variance = np.einsum("ni,ij,nj->n", slope, self.covariance, slope)
-        unknown = [
-            sum(
-                EFFECTS[kind] ** 2
-                for kind, name in point.effects().items()
-                if name not in self._known and kind not in ("share", "rig")
-            )
-            for point in points
-        ]
-        rigs = np.asarray([point.rig_spread**2 + noise(point.concurrency) ** 2 for point in points])
-        return log_rate, np.asarray(np.sqrt(variance + np.asarray(unknown) + rigs))
+        probes = [f"?{kind}" for kind in EFFECTS]
+        model = StepModel(points, (*self.names, *probes))
+        log_rate, slope = derivatives(model.log_rate, np.append(self.theta, np.zeros(len(probes))))
+        known, unknown = slope[:, : len(self.names)], slope[:, len(self.names) :]
+        variance = np.einsum("ni,ij,nj->n", known, self.covariance, known)
+        spreads = np.asarray([[point.spread(kind) for kind in EFFECTS] for point in points])
+        variance = variance + np.sum((unknown * spreads) ** 2, axis=1)
+        repeat = np.asarray([noise(point.concurrency) for point in points])
+        return log_rate, np.asarray(np.sqrt(variance + repeat**2))
 
     def step_terms(self, point: Features) -> dict[str, float]:
         """Return the parts of one step in ms, for ``explain``."""

@@ -19,10 +19,10 @@ from qwendeploy.models.prefill import (
 from qwendeploy.models.step import Features
 from qwendeploy.models.transfer import TransferFit
 from qwendeploy.models.transfer_fit import Fitter
-from qwendeploy.planning.prefill_rows import prefill_points
-from qwendeploy.planning.transfer_rows import SHORT_PROMPT, features_of, transfer_rows
+from qwendeploy.planning.accuracy_transfer import fitted_rows
+from qwendeploy.planning.prefill_rows import all_prefills
+from qwendeploy.planning.transfer_rows import counts_prompts, features_of
 from qwendeploy.tables.decode import DecodeRow, decode_rows
-from qwendeploy.tables.prefill import prefill_rows
 
 GROUPS: dict[str, Callable[[Features], str]] = {
     "machine": lambda f: f"{f.gpu}",
@@ -78,7 +78,7 @@ def summarise(quantity: str, way: str, judged: Sequence[Judged]) -> LatencySumma
 @cache
 def prefill_errors(way: str, scale: float = 1.0) -> tuple[Judged, ...]:
     """Return every cold prefill predicted by a fit without its group; bands times ``scale``."""
-    pairs = prefill_points(prefill_rows())
+    pairs = all_prefills()
     points, times = [p for p, _ in pairs], [t for _, t in pairs]
     names = np.asarray([GROUPS[way](p.features) for p in points])
     judged: list[Judged] = []
@@ -107,18 +107,6 @@ def prefill_scale() -> float:
     return round(max(scores[min(math.ceil(0.9 * (len(scores) + 1)), len(scores)) - 1], 1.0), 3)
 
 
-def counts_prompts(row: DecodeRow) -> bool:
-    """Whether a row's aggregate rate is of whole requests of stated prompt and answer length."""
-    return bool(
-        row.usable
-        and row.rate_basis == "wall"
-        and row.aggregate_tps
-        and row.output_tokens
-        and (row.context or 0) > SHORT_PROMPT
-        and row.prefix_cache is not True
-    )
-
-
 def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedLoop | None:
     """Return the closed loop that a row measured, predicted; ``None`` if it states too little."""
     features = features_of(row)
@@ -140,11 +128,11 @@ def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedL
 def loop_errors() -> tuple[Judged, ...]:
     """Return every closed-loop row predicted by decode and prefill fits without its GPU kind."""
     wanted = [row for row in decode_rows() if counts_prompts(row)]
-    items = transfer_rows(decode_rows())
+    items = fitted_rows()
     fitter = Fitter([item.observation for item in items])
     cards = np.asarray([f"{item.observation.features.gpu}" for item in items])
     start, _ = fitter.problem.solve()
-    pairs = prefill_points(prefill_rows())
+    pairs = all_prefills()
     points, times = [p for p, _ in pairs], [t for _, t in pairs]
     prefilled = np.asarray([f"{p.features.gpu}" for p in points])
     judged: list[Judged] = []

@@ -1,11 +1,12 @@
 """How wrong predictions between machines and options are: everything of a group held out.
 
-Five ways of leaving out, each judged on rows that state version, tp, quant, draft, concurrency and
+Six ways of leaving out, each judged on rows that state version, tp, quant, draft, concurrency and
 context (and, beside them, on all fitted rows): a *machine* (every row of a GPU kind), a *layout*
 (every row of a GPU kind at one tp), a *draft* (a method and length on a GPU kind), a *quant* on a
-GPU kind, and a *rig* (one host and session: a stranger's box with a known card). Bands are
-calibrated: the factor on a group's band comes from the errors of the other groups only, so the
-coverage printed is the one a stranger's machine would see.
+GPU kind, a *rig* (one host and session: a stranger's box with a known card), and one community
+*row* in four. A row is predicted from what can be stated before a run: the acceptance that it
+measured is not used. Bands are calibrated: the factor on a group's band comes from the errors of
+the other groups only, so the coverage printed is the one a stranger's machine would see.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,28 +23,46 @@ from numpy.typing import NDArray
 from qwendeploy.models.step import Features
 from qwendeploy.models.transfer import Z
 from qwendeploy.models.transfer_fit import Fitter
+from qwendeploy.planning.prefill_rows import loop_rows
 from qwendeploy.planning.transfer_rows import TransferRow, transfer_rows
 from qwendeploy.tables.decode import decode_rows
 
-WAYS: dict[str, Callable[[Features], str]] = {
-    "machine": lambda p: f"{p.gpu}",
-    "layout": lambda p: f"{p.gpu} tp{p.tp}",
-    "draft": lambda p: f"{p.gpu} {p.spec_method}{p.drafted or ''}",
-    "quant": lambda p: f"{p.gpu} {p.quant}",
-    "rig": lambda p: f"{p.rig}",
+Way = Callable[[TransferRow], str | None]
+
+
+def _of_features(name: Callable[[Features], str]) -> Way:
+    return lambda item: name(item.observation.features)
+
+
+def _quarter(item: TransferRow) -> str | None:
+    """Return which quarter of the community table a row is in, by a sum over its name."""
+    if item.row.origin != "community":
+        return None
+    return f"quarter {crc32(item.row.row_id.encode()) % 4}"
+
+
+WAYS: dict[str, Way] = {
+    "machine": _of_features(lambda p: f"{p.gpu}"),
+    "layout": _of_features(lambda p: f"{p.gpu} tp{p.tp}"),
+    "draft": _of_features(lambda p: f"{p.gpu} {p.spec_method}{p.drafted or ''}"),
+    "quant": _of_features(lambda p: f"{p.gpu} {p.quant}"),
+    "rig": _of_features(lambda p: f"{p.rig}"),
+    "row": _quarter,
 }
-"""Way of leaving out -> name of the group that a point belongs to."""
+"""Way of leaving out -> name of the group that a row belongs to, ``None``: never left out."""
 TIERS_OF_WAY = {
     "machine": ("architecture", "none"),
     "layout": ("gpu",),
     "draft": ("layout", "gpu"),
     "quant": ("layout", "gpu"),
     "rig": ("layout", "gpu"),
+    "row": ("layout", "gpu", "architecture", "none"),
 }
 """What a way of leaving out must leave: holding out the only layout of a card is holding out the
 machine, and is judged there."""
 TIER_OF_WAY = {"machine": ("architecture", "none"), "layout": ("gpu",), "rig": ("layout",)}
 MIN_SCALE = 0.7
+FEWEST_PEERS = 20
 LEVEL = 0.90
 
 
@@ -57,6 +77,13 @@ class HeldOut:
     deviation: float
     tier: str
     scale: float = 1.0
+
+    @property
+    def host(self) -> str:
+        """The kind of host that the row was measured on: the study's, a desk's or a server."""
+        if self.item.row.origin == "study":
+            return "study"
+        return "home" if self.item.observation.features.home_built else "server"
 
     @property
     def measured(self) -> float:
@@ -110,19 +137,19 @@ class TransferSummary:
 
 def leave_groups_out(fitter: Fitter, items: Sequence[TransferRow], way: str) -> list[HeldOut]:
     """Return the rows predicted by a fit without their group, bands not yet calibrated."""
-    names = np.asarray([WAYS[way](item.observation.features) for item in items])
+    names = [WAYS[way](item) for item in items]
     start, _ = fitter.problem.solve()
     found: list[HeldOut] = []
-    for group in sorted(set(names)):
-        out: NDArray[np.bool_] = names == group
+    for group in sorted({name for name in names if name is not None}):
+        out: NDArray[np.bool_] = np.asarray([name == group for name in names])
         fit = fitter.fit(held_out=out, start=start)
         held = [item for item, is_out in zip(items, out, strict=True) if is_out]
-        points = [item.observation.features for item in held]
+        points = [item.asked for item in held]
         logs, deviations = fit.log_spread(points)
         found += [
             HeldOut(way, group, item, math.exp(log), float(deviation), fit.tier(point))
             for item, point, log, deviation in zip(held, points, logs, deviations, strict=True)
-            if fit.tier(point) in TIERS_OF_WAY[way]
+            if fit.tier(point) in TIERS_OF_WAY[way] and not item.derived
         ]
     return found
 
@@ -145,13 +172,24 @@ def band_scale(held: Iterable[HeldOut]) -> float:
     return max(float(scores[order][place]) / Z, MIN_SCALE)
 
 
+def peers(held: Sequence[HeldOut], group: str) -> list[HeldOut]:
+    """Return the rows that calibrate the band of a group: of other groups, hosts like its own.
+
+    What scatters on a desk (slots, power caps, processors) says little about a server, and the
+    study's rows are of one host: each kind is judged by its own where it has ``FEWEST_PEERS`` rows.
+    """
+    others = [row for row in held if row.group != group]
+    kind = next(row.host for row in held if row.group == group)
+    alike = [row for row in others if row.host == kind]
+    return alike if len(alike) >= FEWEST_PEERS else others
+
+
 def calibrated(held: Sequence[HeldOut]) -> list[HeldOut]:
     """Return the rows with the band factor that the other groups of the same way give."""
-    groups = {row.group for row in held}
-    scales = {
-        group: band_scale(row for row in held if row.group != group) if len(groups) > 1 else 1.0
-        for group in groups
-    }
+    scales = {}
+    for group in {row.group for row in held}:
+        others = peers(held, group)
+        scales[group] = band_scale(others) if others else 1.0
     return [
         HeldOut(r.way, r.group, r.item, r.predicted, r.deviation, r.tier, scales[r.group])
         for r in held
@@ -181,7 +219,7 @@ def summarise(held: Sequence[HeldOut], rows: str) -> TransferSummary:
 @cache
 def fitted_rows() -> tuple[TransferRow, ...]:
     """Return the rows of the tables that are fitted."""
-    return transfer_rows(decode_rows())
+    return (*transfer_rows(decode_rows()), *loop_rows(decode_rows()))
 
 
 @cache
@@ -221,9 +259,16 @@ def group_errors(way: str) -> tuple[TransferSummary, ...]:
 
 
 def tier_scales() -> dict[str, float]:
-    """Return the band factor of every tier of evidence, from all held-out rows of its way."""
-    return {
-        tier: round(band_scale(held_out_rows(way)), 3)
-        for way, tiers in TIER_OF_WAY.items()
-        for tier in tiers
-    }
+    """Return the band factor of every tier of evidence, by kind of host, from all rows of its way.
+
+    Hosts put together at home have the key with ``:home``; a kind with few rows has the factor of
+    all.
+    """
+    scales: dict[str, float] = {}
+    for way, tiers in TIER_OF_WAY.items():
+        held = held_out_rows(way)
+        for host, mark in (("server", ""), ("home", ":home")):
+            alike = [row for row in held if row.host == host]
+            factor = band_scale(alike if len(alike) >= FEWEST_PEERS else held)
+            scales |= {f"{tier}{mark}": round(factor, 3) for tier in tiers}
+    return scales

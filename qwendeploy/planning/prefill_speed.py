@@ -16,7 +16,7 @@ from qwendeploy.models.prefill import PrefillPoint
 from qwendeploy.models.step import Features
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.prefill_rows import prefill_fit
-from qwendeploy.planning.transfer_rows import card_features, link_of
+from qwendeploy.planning.transfer_rows import card_features, link_of, weight_features
 
 LARGEST_STEP = 8192
 """Where no rule and no measured series says otherwise: the upstream server default for H100-class
@@ -47,6 +47,8 @@ def prefill_features(option: Option, box: Box) -> Features | None:
             link=link_of(card, joined, p2p, tp=option.tp),
             spec_method=option.spec_method,
             spec_tokens=option.spec_tokens,
+            deep_gemm=None,
+            **weight_features(option.checkpoint, option.quant),  # type: ignore[arg-type]
         )
     except ValueError:
         return None

@@ -28,7 +28,13 @@ from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
-from qwendeploy.planning.transfer_rows import card_features, image_family, link_of, transfer_fit
+from qwendeploy.planning.transfer_rows import (
+    card_features,
+    image_family,
+    link_of,
+    transfer_fit,
+    weight_features,
+)
 from qwendeploy.tables.series import Series
 
 if TYPE_CHECKING:
@@ -229,7 +235,8 @@ class Rates:
     def _matches(series: Series, option: Option) -> bool:
         key = series.key
         return (
-            key.tp == option.tp
+            key.rate_basis == "steady"  # rates of whole runs count their prompts too
+            and key.tp == option.tp
             and key.gpu_count == option.tp
             and key.quant == option.quant
             and (key.kv_cache_dtype or "bf16") == "bf16"
@@ -326,6 +333,8 @@ class Rates:
                 context=float(point.context),
                 contexts=point.contexts,  # type: ignore[arg-type]
                 capture_size=capture_size(option),
+                deep_gemm=None,
+                **weight_features(option.checkpoint, option.quant),  # type: ignore[arg-type]
             )
         except ValueError:
             return None

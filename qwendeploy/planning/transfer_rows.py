@@ -9,15 +9,17 @@ reason (``set_aside``), and the accuracy report counts them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from qwendeploy.models.kernels import READ_BYTES, gguf_bits
+from qwendeploy.models.kernels import READ_BYTES, gguf_bits, weights_read
 from qwendeploy.models.speculation import ALIASES, curve_for
 from qwendeploy.models.transfer import Features, Link, TransferFit
 from qwendeploy.models.transfer_fit import Observation
+from qwendeploy.tables.checkpoints import CheckpointRow, find_checkpoint
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.gpus import GpuModel, gpus
 from qwendeploy.tables.transfer import transfer_coefficients
@@ -45,10 +47,27 @@ KV_DTYPE = {
     "fp8_e5m2": "fp8",
     "q8_0": "fp8",
 }
+FILE_BYTES = {
+    "AEON-7/Qwen3.6-27B-AEON-Ultimate-Uncensored-NVFP4": 26.0e9,
+    "sakamakismile/Qwen3.8-27B-MTP-NVFP4": 20.6e9,
+}
+"""Checkpoints in results that are not offered: AEON keeps the Gated DeltaNet projections in 16 bits
+(its card); the 3.8 sibling is the text checkpoint with vision."""
+WEIGHT_ONLY = frozenset({"nvidia/Qwen3.6-27B-NVFP4"})
+"""NVFP4 repositories whose 4-bit layers are quantised in weights only (W4A16): every card
+multiplies them in 16 bits."""
+MEMORY_MHZ = 14001
 UNCAPTURED = ("enforce-eager", "cudagraph_mode=NONE")
 HOME_SEGMENTS = ("consumer", "laptop", "unified", "too-old")
 COLLAPSE = 32768
 """Context past which DFlash on upstream 0.20 runs at a tenth of its speed (study, experiment 5)."""
+DEAD_DRAFT = 0.02
+"""Acceptance at which drafting is broken: the study's working drafts sample 0.09 to 0.87, the one
+that yields nothing 0.005 (finding C13)."""
+MOST_PREFILL = 0.6
+"""Share of a closed loop's time spent on prompts above which what is left says little."""
+LOOP_DOUBT, PREFILL_DOUBT = 0.12, 0.12
+"""Deviation, log units, of the closed-loop formula with several users and of a prefill time."""
 DEEP = 4096
 """From this context on the KV format and the attention kernel decide, not the weights."""
 
@@ -60,6 +79,19 @@ class TransferRow:
     row: DecodeRow
     observation: Observation
     complete: bool
+    derived: bool = False
+
+    @property
+    def asked(self) -> Features:
+        """The features as somebody can state them who has not run the option yet.
+
+        What a run's drafts were worth is known afterwards only; acceptance set by hand is a
+        setting, and a draft that yields nothing a fault of that image.
+        """
+        features = self.observation.features
+        if self.row.origin != "community":
+            return features
+        return replace(features, acceptance_length=None, acceptance_known=False)
 
 
 def card_features(card: GpuModel) -> dict[str, object] | None:
@@ -80,6 +112,30 @@ def card_features(card: GpuModel) -> dict[str, object] | None:
         "compute_capability": float(capability) if capability and nvidia else None,
         "home_built": card.segment in HOME_SEGMENTS,
     }
+
+
+def weight_features(checkpoint: str | None, quant: str) -> dict[str, object]:
+    """Return what is known of the weights of one repository beyond its quant.
+
+    Only NVFP4 differs between publishers by more than rounding: 18 to 26 GB on disk.
+    """
+    if quant != "nvfp4" or not checkpoint:
+        return {}
+    name = checkpoint.split(" ")[0]
+    row = find_checkpoint(name, quant=quant)
+    size = FILE_BYTES.get(name) or (_bytes_of(row) if row else None)
+    if size is None:
+        return {}
+    vision = row.vision is not False if row else True
+    return {
+        "weights_bytes": weights_read(quant, size, vision=vision),
+        "weight_only": name in WEIGHT_ONLY,
+    }
+
+
+def _bytes_of(row: CheckpointRow) -> float | None:
+    gib = row.gib_on_disk or row.gib_loaded
+    return gib * 2**30 if gib else None
 
 
 def link_of(
@@ -115,6 +171,16 @@ def _release(version: str | None) -> tuple[int, int]:
     """Return major and minor of a version text, (0, 0) if it states none."""
     found = re.search(r"(\d+)\.(\d+)", version or "")
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def overclock(note: str) -> float:
+    """Return the memory clock that a row states over the card's own, 1 if it states none.
+
+    Offsets are given as ``nvidia-smi`` takes them, at twice the clock; GDDR7 of the RTX 5090 runs
+    at 14,001 MHz.
+    """
+    found = re.search(r"memory OC \+(\d+) MHz", note)
+    return 1 + int(found[1]) / 2 / MEMORY_MHZ if found else 1.0
 
 
 def stated_p2p(note: str) -> bool | None:
@@ -164,6 +230,8 @@ def features_of(row: DecodeRow) -> Features | None:
     """Return a row's features, ``None`` if it does not say what the physics needs."""
     card = gpus().find(row.gpu)
     base = card_features(card) if card else None
+    if base is not None:
+        base = {**base, "bandwidth_gbps": base["bandwidth_gbps"] * overclock(row.note or "")}  # type: ignore[operator]
     method = row.spec_method
     if card is None or base is None or method is None or row.tp is None or row.concurrency is None:
         return None
@@ -175,7 +243,9 @@ def features_of(row: DecodeRow) -> Features | None:
         return None
     if row.engine == "sglang" and tokens:
         tokens -= 1  # its draft tokens count the target's own
-    accept = row.accept_rate if tokens and row.origin != "study" else None
+    accept = row.accept_rate if tokens else None
+    if accept is not None and row.origin == "study" and accept > DEAD_DRAFT:
+        accept = None  # sampled, it swings by a factor of two between repetitions of a cell
     length = None if accept is None else 1 + tokens * accept
     note = row.note or ""
     p2p = True if row.origin == "study" else stated_p2p(note)
@@ -199,6 +269,7 @@ def features_of(row: DecodeRow) -> Features | None:
         contexts=row.contexts or ("shared" if row.origin == "study" else "separate"),
         capture_size=0 if any(text in note for text in UNCAPTURED) else row.capture_size,
         deep_gemm=row.origin != "h200",
+        **weight_features(row.checkpoint, row.quant),  # type: ignore[arg-type]
         rig="|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link))),
     )
 
@@ -232,6 +303,41 @@ def transfer_rows(rows: Iterable[DecodeRow]) -> tuple[TransferRow, ...]:
             )
             cells.setdefault(key, []).append(found)
     return tuple(_mean(group) for group in cells.values())
+
+
+def counts_prompts(row: DecodeRow) -> bool:
+    """Whether a row's aggregate rate is of whole requests of stated prompt and answer length."""
+    return bool(
+        row.usable
+        and row.rate_basis == "wall"
+        and row.aggregate_tps
+        and row.output_tokens
+        and (row.context or 0) > SHORT_PROMPT
+        and row.prefix_cache is not True
+    )
+
+
+def decode_part(row: DecodeRow, prefill_s: float) -> TransferRow | None:
+    """Return the decode rate inside a closed loop's rate, ``None`` if prefill is most of it.
+
+    ``prefill_s`` is the time of one of its prompts alone; a request costs the engine that and its
+    share of the decoding (``models.latency``). Fitted with doubt, never judged as a decode rate.
+    """
+    if not counts_prompts(row) or (row.concurrency or 1) < 2 or set_aside(row):
+        return None
+    features = features_of(row)
+    if features is None or features.vendor != "nvidia" or row.context is None:
+        return None
+    if row.output_tokens is None or row.aggregate_tps is None:
+        return None
+    request_s = row.output_tokens / row.aggregate_tps
+    share = prefill_s / request_s
+    if share > MOST_PREFILL:
+        return None
+    features = replace(features, context=row.context + row.output_tokens / 2, contexts="separate")
+    doubt = math.hypot(LOOP_DOUBT, PREFILL_DOUBT * share / (1 - share))
+    rate = row.output_tokens / (request_s - prefill_s)
+    return TransferRow(row, Observation(features, rate, row.row_id, doubt), False, derived=True)
 
 
 def _mean(group: list[TransferRow]) -> TransferRow:

@@ -179,8 +179,8 @@ def _transfer() -> tuple[Table, list[Goal]]:
     table = Table(
         "transfer",
         "Decode rate between machines and options, leave one group out",
-        "one joint fit without every row of a GPU kind, of a layout, draft or quant on it, or of "
-        "one rig; bands calibrated on the other groups",
+        "one joint fit without every row of a GPU kind, of a layout, draft or quant on it, of one "
+        "rig, or of one community row in four, asked as a user can; bands calibrated on the others",
         columns,
         _rows(lines, columns),
     )
@@ -190,6 +190,11 @@ def _transfer() -> tuple[Table, list[Goal]]:
         Goal("transfer: held-out machine, coverage", 0.88, whole["machine"].coverage, True),
         Goal("transfer: held-out layout, median", 0.12, whole["layout"].median),
         Goal("transfer: held-out layout, half-width", 0.20, whole["layout"].half_width),
+        Goal("transfer: held-out layout, coverage at least", 0.85, whole["layout"].coverage, True),
+        Goal("transfer: held-out layout, coverage at most", 0.95, whole["layout"].coverage),
+        Goal("transfer: one community row in four, median", 0.12, whole["row"].median),
+        Goal("transfer: one community row in four, half-width", 0.35, whole["row"].half_width),
+        Goal("transfer: one community row in four, coverage", 0.85, whole["row"].coverage, True),
         Goal("transfer: held-out rig, median", 0.12, whole["rig"].median),
         Goal("transfer: held-out rig, half-width", 0.35, whole["rig"].half_width),
     ]
