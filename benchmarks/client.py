@@ -78,7 +78,7 @@ class Server:
 
     def truth(self, since: int) -> tuple[int, float, float]:
         """Return requests, mean TTFT and TPOT in ms of the log's lines from ``since``."""
-        time.sleep(0.3)
+        self.lines()
         rows = [json.loads(line) for line in self.log.read_text().splitlines()[since:]]
         rows = [row for row in rows if len(row["sent"]) > TOKENS // 2]
         if not rows:
@@ -91,7 +91,17 @@ class Server:
         return len(rows), sum(ttft) / len(ttft), sum(tpot) / len(tpot)
 
     def lines(self) -> int:
-        """Return how many requests the log has."""
+        """Return how many requests the log has, once it has been still for 0.3 s.
+
+        The server logs a request after its last byte was sent, so a client may be done before.
+        """
+        before = -1
+        while (now := self._lines()) != before:
+            before = now
+            time.sleep(0.3)
+        return now
+
+    def _lines(self) -> int:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from qwendeploy.documents import Content, Plan, Workload
+from qwendeploy.figures import Kind
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.planning.recommend import recommend
 from qwendeploy.planning.request import Pins, Request
@@ -51,12 +52,15 @@ def test_stated_content_has_no_range() -> None:
     assert rate is not None and usual is not None and rate.value > 1.2 * usual.value
 
 
-def test_carried_over_rate_spans_the_content_itself() -> None:
-    usual = plan("RTX 3090", 2, c=4).predictions.aggregate_decode_tps
+def test_carried_over_rate_is_of_mixed_text_and_its_range_stands_beside_it() -> None:
+    usual = plan("RTX 3090", 2, c=4).predictions
+    rate, span = usual.aggregate_decode_tps, usual.aggregate_decode_tps_over_content
     stated = plan("RTX 3090", 2, Content.PROSE, 4).predictions.aggregate_decode_tps
-    assert usual is not None and stated is not None
-    assert usual.half_width > 1.15 * stated.half_width
-    assert "prose to code" in usual.source
+    assert rate is not None and span is not None and stated is not None
+    assert rate.kind is span.kind is Kind.TRANSFERRED
+    assert stated.value < rate.value == span.value
+    assert span.low < rate.low and rate.high < span.high
+    assert "prose to code" in span.source
 
 
 def test_without_drafting_content_does_not_matter() -> None:

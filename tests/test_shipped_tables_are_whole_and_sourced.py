@@ -92,7 +92,8 @@ def test_solved_blocks_print_the_published_tokens(row: PoolRow) -> None:
 
 def test_there_are_thirty_one_solved_pools() -> None:
     assert len(SOLVED) == 31
-    assert {row.num_blocks for row in SOLVED if row.origin == "h200"} == {1387, 1396, 1701, 1714, 1766}
+    blocks = {row.num_blocks for row in SOLVED if row.origin == "h200"}
+    assert blocks == {1387, 1396, 1701, 1714, 1766}
 
 
 def test_h200_rows_say_what_they_are() -> None:

@@ -115,18 +115,6 @@ def test_more_predictable_text_is_never_slower(point: Features) -> None:
     assert rates[1] >= rates[0] * (1 - 1e-9)
 
 
-def test_unstated_content_is_a_range_from_prose_to_code() -> None:
-    point = features("RTX 5090", quant="fp8", spec_method="mtp", spec_tokens=3)
-    span = transfer_fit().predict_over_content(point)
-    prose, code = (
-        transfer_fit().predict(replace(point, content=content)) for content in ("prose", "code")
-    )
-    assert (span.low, span.high) == (prose.low, code.high)
-    assert prose.value < span.value < code.value
-    plain = features("RTX 5090", quant="fp8")
-    assert transfer_fit().predict_over_content(plain) == transfer_fit().predict(plain)
-
-
 def test_a_step_beyond_the_captured_graphs_is_slower_where_launches_bind() -> None:
     """Two H200 fell from 5,368 to 3,508 tok/s between 64 and 128 streams of MTP3 (own, 2026)."""
     base = features(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -111,33 +111,6 @@ class TransferFit:
                     n=self.measured.get(near, 0),
                     basis=BASIS[tier],
                 )
-            )
-        return results
-
-    def predict_over_content(self, point: Features) -> Estimate:
-        """Return the rate for text of any kind: value of ``mixed``, band from prose to code.
-
-        Without drafting content does not matter and this is ``predict``.
-        """
-        return self.predict_many_over_content([point])[0]
-
-    def predict_many_over_content(self, points: Sequence[Features]) -> list[Estimate]:
-        """Return one estimate a point as ``predict_over_content`` does."""
-        varied = [at for at, p in enumerate(points) if p.drafted and p.acceptance_length is None]
-        asked = list(points)
-        for at in varied:
-            asked[at] = replace(points[at], content="mixed")
-        ends = [replace(points[at], content=end) for at in varied for end in ("prose", "code")]
-        found = self.predict_many([*asked, *ends])
-        results = found[: len(points)]
-        for place, at in enumerate(varied):
-            prose, code = found[len(points) + 2 * place : len(points) + 2 * place + 2]
-            mixed = results[at]
-            results[at] = replace(
-                mixed,
-                low=min(prose.low, mixed.low),
-                high=max(code.high, mixed.high),
-                basis=f"{mixed.basis}; prose to code",
             )
         return results
 

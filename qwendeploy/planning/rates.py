@@ -97,20 +97,11 @@ class Rates:
             if features is not None:
                 open_questions.append((at, features))
         if open_questions:
-            answers = self._by_physics([features for _, features in open_questions])
+            answers = transfer_fit().predict_many([features for _, features in open_questions])
             for (at, _), answer in zip(open_questions, answers, strict=True):
                 option, point = questions[at]
                 results[at] = _parallel_gguf(answer) if _is_parallel_gguf(option, point) else answer
         return results
-
-    def _by_physics(self, points: Sequence[Features]) -> list[Estimate]:
-        """Return the joint fit's rates; over all content where none is stated and drafts depend.
-
-        Where the study's series set the scale its own prompt is meant, as in those series.
-        """
-        if self._content != Content.MIXED.value:
-            return transfer_fit().predict_many(points)
-        return transfer_fit().predict_many_over_content(points)
 
     def _answered(
         self, base: Estimate | None, option: Option, point: Point, busy: int
@@ -160,7 +151,7 @@ class Rates:
     def over_content(self, option: Option, rate: Estimate) -> Estimate | str:
         """Return a rate's range from prose to code, or why there is none.
 
-        The rate stays the middle; a band that spans the content already is returned as it is.
+        The rate stays the middle: its own band is of mixed text, on which it was judged.
         """
         if self.scene.workload.content is not Content.MIXED:
             return f"the content is stated: {self.scene.workload.content.value}"
@@ -172,11 +163,10 @@ class Rates:
         code = acceptance_length(method, tokens, "code")
         if here is None or prose is None or code is None:
             return f"how {method} drafts are accepted by content is not on record"
-        spans = self._content == Content.MIXED.value
         return replace(
             rate,
-            low=rate.low if spans else rate.low * min(1.0, prose.value / here.value),
-            high=rate.high if spans else rate.high * max(1.0, code.value / here.value),
+            low=rate.low * min(1.0, prose.value / here.value),
+            high=rate.high * max(1.0, code.value / here.value),
             kind=weakest(rate.kind, Kind.TRANSFERRED),
             basis=f"{rate.basis}; acceptance from prose to code",
         )
