@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from qwendeploy.documents import Option, Predictions
 from qwendeploy.errors import UserError
+from qwendeploy.planning.candidate import Memory, SlotMemory
 from qwendeploy.planning.labels import draft_label
 from qwendeploy.planning.ranking import Scored
-from qwendeploy.planning.resolve import Memory, size_memory
+from qwendeploy.planning.resolve import size_memory
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.units import format_tokens
-
-if TYPE_CHECKING:
-    from qwendeploy.planning.gguf import SlotMemory
 
 
 @dataclass(frozen=True)

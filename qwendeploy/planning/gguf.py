@@ -8,18 +8,15 @@ is no plan with layers on the host.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from qwendeploy.documents import KvDtype, Option, Workload
-from qwendeploy.figures import Figure, Kind, exact
-from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
 from qwendeploy.planning.box import Box
+from qwendeploy.planning.candidate import Candidate, Rejection, SlotMemory, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
 from qwendeploy.planning.fields import Pass
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.request import Pins
-from qwendeploy.planning.resolve import Candidate, Rejection, refusal_of
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import OPTION, SERVED_NAME, Chosen, merge_settings
 from qwendeploy.tables.checkpoints import CheckpointRow
@@ -38,73 +35,6 @@ SIZES = (1, 2, 4, 8)
 """Cards that one server is split over by tensors."""
 CONTEXT_STEP = 256
 """llama.cpp pads a slot's context to this many tokens."""
-
-
-@dataclass(frozen=True)
-class SlotMemory:
-    """What one llama-server holds: slots of equal length, allocated at start."""
-
-    slots: int
-    max_model_len: int
-    parts: GgufMemory
-    """Of one card."""
-
-    @property
-    def absent(self) -> dict[str, str]:
-        """Figures of capacity that llama.cpp has not, with the reason."""
-        blocks = "llama.cpp allocates slots of equal length, not blocks"
-        return {
-            "kv_pool_blocks": blocks,
-            "blocks_per_request": blocks,
-            "max_typical_context_tokens": f"{self.slots} requests run at once, the rest wait",
-        }
-
-    @property
-    def weights(self) -> Estimate:
-        """Weights on each card, GiB."""
-        size = self.parts.weights_gib
-        return Estimate(size, size, size, Kind.ESTIMATED, basis="size of the file")
-
-    @property
-    def per_request(self) -> int:
-        """Slots that a request holds."""
-        return 1
-
-    @property
-    def pool(self) -> int:
-        """Slots."""
-        return self.slots
-
-    def running_at(self, context: int, blocks: float | None = None) -> int:
-        """Return how many requests of ``context`` run at once."""
-        del blocks
-        return self.slots if context <= self.max_model_len else 0
-
-    def longest_for(self, concurrency: int, blocks: float | None = None) -> int:
-        """Return the longest context at which ``concurrency`` requests all run."""
-        del blocks
-        return self.max_model_len if concurrency <= self.slots else 0
-
-    def figures(self, seats: int, replicas: int, share: int) -> dict[str, Figure]:
-        """Return the figures of capacity: exact, because the cache is allocated as asked."""
-        source = "slots of --ctx-size, allocated at start"
-        kind = Kind.ESTIMATED
-        found = {
-            "kv_pool_tokens": exact(
-                self.slots * self.max_model_len, "tokens", kind=kind, source=source
-            ),
-            "max_full_length_requests": exact(
-                self.slots * replicas, "requests", kind=kind, source=source
-            ),
-            "max_running_requests": exact(
-                min(seats, self.slots * replicas), "requests", kind=kind, source=source
-            ),
-        }
-        if share <= self.slots:
-            found["max_typical_context_tokens"] = exact(
-                self.max_model_len, "tokens", kind=kind, source=source
-            )
-        return found
 
 
 def gguf_options(

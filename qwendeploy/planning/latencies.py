@@ -14,10 +14,10 @@ from qwendeploy.figures import Figure, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import closed_loop, cold_ttft_ms, warm_ttft_ms
 from qwendeploy.models.layouts import ROUTING_LOSS
+from qwendeploy.planning.candidate import Candidate, Memory
 from qwendeploy.planning.prefill_rows import WARM_CARD, warm_fit
 from qwendeploy.planning.prefill_speed import prefill_ms, stall
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Candidate, Memory
 from qwendeploy.planning.scene import DEFAULT_ISL, DEFAULT_OSL
 
 LOOP_NAMES = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms")

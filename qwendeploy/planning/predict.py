@@ -20,6 +20,7 @@ from qwendeploy.documents import (
 )
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.figures import Figure
+from qwendeploy.planning.candidate import Candidate, Rejection
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.near_miss import nearest_miss
@@ -28,7 +29,7 @@ from qwendeploy.planning.predictions import Load, cell
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
 from qwendeploy.planning.request import Pins, Request
-from qwendeploy.planning.resolve import Candidate, Rejection, resolve
+from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import rejected
 

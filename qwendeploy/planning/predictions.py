@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from qwendeploy.documents import Cell, Predictions
 from qwendeploy.figures import Figure, Kind, weakest
 from qwendeploy.models.estimate import Estimate
+from qwendeploy.planning.candidate import Candidate, Memory
 from qwendeploy.planning.latencies import LATENCY_NAMES, latencies
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Candidate, Memory
 
 RATE_FIGURES = (
     "aggregate_decode_tps",

@@ -14,7 +14,7 @@ from typing import Literal
 
 from qwendeploy.documents import Objective, Predictions, Quality
 from qwendeploy.figures import Figure
-from qwendeploy.planning.resolve import Candidate
+from qwendeploy.planning.candidate import Candidate
 
 TIE = 0.02
 """Relative difference below which two scores tie: the repetition noise of one decode cell at

@@ -7,101 +7,28 @@ between; two rules that disagree on one flag reject the option and are both name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qwendeploy.documents import Option
 from qwendeploy.errors import UserError
 from qwendeploy.models import memory as kv
-from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.kv_layout import KvLayout
 from qwendeploy.models.rest_term import default_capture_size
+from qwendeploy.planning.candidate import Candidate, Memory, Rejection, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
 from qwendeploy.planning.fields import Pass
 from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.planning.rulebook import Fired, conflicts, setting_facts
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.settings import Chosen, base_flags, merge_settings
+from qwendeploy.planning.settings import base_flags, merge_settings
 from qwendeploy.units import GIB
-
-if TYPE_CHECKING:
-    from qwendeploy.planning.gguf import SlotMemory
 
 ROUNDS = 3
 """Times that the seats may be lowered to what the pool holds (DESIGN: at most three rounds)."""
 
 DEFAULT_UTILIZATION = 0.90
 """Where no rule knows the card: below the engine's own default of 0.92 (vLLM 0.20.0 and later)."""
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """Why an option is out."""
-
-    rule: str
-    reason: str
-    missed_by: str | None = None
-    would_return: str | None = None
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The pool of one replica and what it holds."""
-
-    layout: KvLayout
-    weights: Estimate
-    rest: Estimate
-    blocks: Estimate
-    max_model_len: int
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """Figures of capacity that it has not, with the reason: none."""
-
-    @property
-    def pool(self) -> int:
-        """Central block count."""
-        return int(self.blocks.value)
-
-    @property
-    def per_request(self) -> int:
-        """Blocks that one full-length request reserves."""
-        return kv.blocks_reserved(self.layout, self.max_model_len)
-
-    def running_at(self, context: int, blocks: float | None = None) -> int:
-        """Return how many requests of ``context`` run at once in this replica."""
-        return kv.running_at(self.layout, int(self.pool if blocks is None else blocks), context)
-
-    def longest_for(self, concurrency: int, blocks: float | None = None) -> int:
-        """Return the longest context at which ``concurrency`` requests all run."""
-        pool = int(self.pool if blocks is None else blocks)
-        return kv.longest_context_for(self.layout, pool, concurrency, self.max_model_len)
-
-    @property
-    def short_requests(self) -> int:
-        """Requests that run at once however short they are."""
-        held = kv.blocks_held(self.layout, 1, crossing=True)
-        return max(0, self.pool - kv.NULL_BLOCKS) // held
-
-    def start_check(self, option: Option) -> kv.StartCheck:
-        """Return whether the engine starts with this pool and the option's limits."""
-        return kv.starts(
-            self.layout,
-            self.pool,
-            max_model_len=self.max_model_len,
-            max_num_seqs=option.max_num_seqs or 1,
-            max_num_batched_tokens=option.max_num_batched_tokens,
-        )
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An option with its settings, memory and the rules that shaped it."""
-
-    option: Option
-    memory: Memory | SlotMemory
-    flags: tuple[Chosen, ...]
-    env: tuple[Chosen, ...]
-    fired: tuple[Fired, ...]
 
 
 @dataclass
@@ -131,14 +58,6 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     if isinstance(memory, Rejection):
         return memory
     return _check(draft, memory, scene, facts)
-
-
-def refusal_of(fired: Iterable[Fired]) -> Rejection | None:
-    """Return the first rejection among fired rules, ``None`` if there is none."""
-    for result in fired:
-        if result.rejects:
-            return Rejection(result.rule.id, result.reason, result.missed_by, result.would_return)
-    return None
 
 
 def _not_preferred(fired: Iterable[Fired], option: Option, scene: Scene) -> Rejection | None:

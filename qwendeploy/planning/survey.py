@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
 from qwendeploy.models.kernels import gguf_bits
+from qwendeploy.planning.candidate import Candidate, Rejection
 from qwendeploy.planning.facts import shared_facts
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.predictions import Load, fitting, predict_all, running
 from qwendeploy.planning.ranking import Scored, rank
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Candidate, Rejection, resolve
+from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
 
 

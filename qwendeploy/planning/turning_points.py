@@ -13,11 +13,12 @@ from qwendeploy.documents import Option, TraceEntry
 from qwendeploy.errors import UserError
 from qwendeploy.models import speculation
 from qwendeploy.models.estimate import Estimate
+from qwendeploy.planning.candidate import Memory
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.predictions import Load
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.resolve import Memory, size_memory
+from qwendeploy.planning.resolve import size_memory
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
 from qwendeploy.units import MIB, format_tokens
