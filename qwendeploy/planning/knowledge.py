@@ -25,7 +25,6 @@ from qwendeploy.tables.decode import DecodeRow, decode_rows
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.images import ImageRow, image_rows
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
-from qwendeploy.tables.own_place import has_own_tables
 from qwendeploy.tables.quality import ClassRow, class_rows
 from qwendeploy.tables.series import Series, all_series
 
@@ -359,17 +358,3 @@ def load_knowledge() -> Knowledge:
         starts=budget_rows(),
         complete=True,
     )
-
-
-def knowledge_for(box: Box) -> Knowledge:
-    """Return all tables with the user's own runs that speak for a machine.
-
-    Raises:
-        DataError: a table is missing or has a bad value.
-    """
-    knowledge = load_knowledge()
-    if not has_own_tables():
-        return knowledge
-    from qwendeploy.planning.own_runs import with_own_runs
-
-    return with_own_runs(knowledge, box)

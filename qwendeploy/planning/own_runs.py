@@ -12,12 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from pydantic import ValidationError
 
 from qwendeploy.documents import Option
-from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.recalibration import (
@@ -28,11 +26,9 @@ from qwendeploy.models.recalibration import (
 )
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.identity import machine_id
-from qwendeploy.planning.knowledge import Knowledge, slides_in
 from qwendeploy.planning.transfer_rows import CONTENT
 from qwendeploy.tables import own
 from qwendeploy.tables.decode import DecodeRow
-from qwendeploy.tables.memory_budget import BudgetRow
 from qwendeploy.tables.own_place import own_directory
 from qwendeploy.tables.own_pools import own_pools
 from qwendeploy.tables.pools import PoolRow
@@ -319,66 +315,3 @@ def _pool_starts(pools: Iterable[PoolRow], box: Box) -> list[OwnStart]:
         settings = {name: getattr(row, name) for name in names}
         found.append(OwnStart(row.row_id, settings, row.num_blocks, row.weights_gib_per_gpu))
     return found
-
-
-def with_own_runs(knowledge: Knowledge, box: Box) -> Knowledge:
-    """Return the knowledge with the user's own runs that speak for a machine.
-
-    Raises:
-        DataError: the user's own table is damaged.
-    """
-    runs = load_own_runs(box)
-    if not runs:
-        return knowledge
-    starts = [_budget_row(start, box, knowledge) for start in runs.starts]
-    return replace(
-        knowledge,
-        rows=(*knowledge.rows, *runs.rows),
-        starts=(*knowledge.starts, *(row for row in starts if row is not None)),
-        own=runs,
-    )
-
-
-NEEDED = (
-    *("gpu_memory_utilization", "tp", "checkpoint", "quant", "max_num_batched_tokens"),
-    *("max_num_seqs", "spec_method", "prefix_cache", "max_model_len"),
-)
-"""Settings without which a pool says nothing about the memory beside it."""
-
-
-def _budget_row(start: OwnStart, box: Box, knowledge: Knowledge) -> BudgetRow | None:
-    """Return an own start as a known one, ``None`` if it does not say what was asked of it."""
-    stated: dict[str, Any] = dict(start.settings)
-    if any(stated.get(name) is None for name in NEEDED):
-        return None
-    try:
-        checkpoint = knowledge.checkpoint(stated["checkpoint"], stated["quant"])
-        files_gib = knowledge.files_gib(checkpoint)
-    except UserError:
-        return None
-    image = knowledge.image(stated.get("image") or "")
-    row = BudgetRow(
-        id=start.label,
-        source=start.label,
-        use="here",
-        gpu=box.name,
-        memory_mib=box.vram_mib,
-        compute_capability=box.compute_capability,
-        engine_version=stated.get("engine_version") or (image and image.engine_version) or "",
-        fork=image is not None and image.fork is not None,
-        files_gib=files_gib,
-        has_vision=checkpoint.vision is not False,
-        has_mtp=checkpoint.mtp is not False,
-        text_only=stated.get("vision") is not True,
-        spec_tokens=stated.get("spec_tokens") or 0,
-        kv_cache_dtype=stated.get("kv_cache_dtype") or "bf16",
-        sliding_drafter=False,
-        capture_size=stated.get("capture_size"),
-        weights_gib=start.weights_gib,
-        blocks=start.blocks,
-        blocks_how="counter",
-        note=None,
-        **{name: stated[name] for name in NEEDED},
-    )
-    slides = slides_in(row.spec_method, row.fork, stated.get("image"), row.engine_version)
-    return replace(row, sliding_drafter=slides)

@@ -26,7 +26,8 @@ from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.engine_settings import check_engine
 from qwendeploy.planning.identity import plan_id
-from qwendeploy.planning.knowledge import Knowledge, knowledge_for
+from qwendeploy.planning.knowledge import Knowledge
+from qwendeploy.planning.knowledge_here import knowledge_for
 from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
