@@ -1,0 +1,105 @@
+"""Data: the shipped tables and one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from qwendeploy.tables.checks import CheckReport
+    from qwendeploy.tables.importing import Imported
+    from qwendeploy.tables.own import ImportRecord
+    from qwendeploy.tables.view import TableSummary, TableView
+
+
+def data_list() -> tuple[TableSummary, ...]:
+    """Return one summary per shipped table."""
+    from qwendeploy.tables import view
+
+    return view.summaries()
+
+
+def data_show(
+    table: str, *, where: Iterable[str] = (), columns: Sequence[str] = (), limit: int | None = None
+) -> TableView:
+    """Return the rows of a table that meet every condition ``column=value`` (or ``>=`` …).
+
+    Raises:
+        UserError: an unknown table, column or operator.
+    """
+    from qwendeploy.tables import view
+
+    return view.view(table, where=where, columns=columns, limit=limit)
+
+
+def data_check(directory: Path | None = None) -> CheckReport:
+    """Return every problem of the tables in a directory, by default the shipped ones.
+
+    Raises:
+        UserError: the directory is missing or holds no table.
+    """
+    from qwendeploy.tables import checks
+
+    return checks.check_tables(directory)
+
+
+def data_import(
+    file: Path,
+    stated: Mapping[str, Any],
+    *,
+    plan_file: Path | None = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+    dry_run: bool = False,
+) -> Imported:
+    """Add the loads of a result file to one's own table, all or none.
+
+    ``stated`` are fields of ``tables.importers.rows.Statement``; they outrank the plan's.
+
+    Raises:
+        UserError: an unknown format, GPU or weights, a contradiction, or a second import.
+        DataError: a value of the file is bad; nothing was added.
+    """
+    from qwendeploy.tables import importing
+    from qwendeploy.tables.importers.rows import state
+    from qwendeploy.verification.importable import refuse_other_server
+
+    if plan_file is not None:
+        refuse_other_server(file, plan_file)
+    return importing.import_file(
+        file, state(stated, plan_file), format=format, skip_bad=skip_bad, dry_run=dry_run
+    )
+
+
+def data_imports() -> tuple[ImportRecord, ...]:
+    """Return the record of every import into one's own table, oldest first."""
+    from qwendeploy.tables import own
+
+    return own.records()
+
+
+def data_export(output: Path, *, ids: Sequence[str] = (), force: bool = False) -> int:
+    """Write one's own rows as a redacted contribution file; return how many rows.
+
+    Raises:
+        UserError: nothing to export, an unknown import, or the file exists and not ``force``.
+    """
+    from qwendeploy.tables import importing
+
+    return importing.export(output, ids=ids, force=force)
+
+
+def data_forget(import_id: str) -> int:
+    """Remove an import, or the pool of an own start (``own/…``); return how many rows.
+
+    Raises:
+        UserError: there is no such import or pool.
+    """
+    from qwendeploy.tables import own, own_pools
+
+    if import_id.startswith("own/"):
+        own_pools.forget_pool(import_id)
+        return 1
+    return own.forget(import_id)

@@ -1,0 +1,149 @@
+"""Measurements: a live server measured, judged, compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qwendeploy.api.servers import down, up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from qwendeploy.documents import RunDocument, VerifyReport
+    from qwendeploy.verification.comparing import Comparison
+    from qwendeploy.verification.self_test import SelfTest
+
+
+def new_run_id() -> str:
+    """Return an id for a run that is about to start; its directory below ``runs`` is named so."""
+    from qwendeploy.verification.settings import run_name
+
+    return run_name()
+
+
+def verify(
+    plan_file: Path | None,
+    base_url: str | None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    limits: Mapping[str, float | None] | None = None,
+    deadlines: Mapping[str, float] | None = None,
+    access: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
+    force: bool = False,
+    rate_only: bool = False,
+    boots: int = 1,
+    run_id: str | None = None,
+    told: Callable[[str, float | None], None] = lambda _text, _share: None,
+    inputs: Mapping[str, Any] | None = None,
+) -> tuple[RunDocument, VerifyReport]:
+    """Measure a live server, judge the plan if there is one, and write run and report.
+
+    ``settings`` are the fields of ``verification.settings.Settings``, ``limits`` those of its
+    latency limits, ``deadlines`` those of the client's limits in seconds, ``access`` those of
+    ``resolve_target``: model, key, certificates, proxy.
+    Without a directory nothing is written. With ``boots`` above 1 the plan is started anew by
+    ``up`` for each and the interval is over boots.
+
+    Raises:
+        UserError: bad address, plan, key or model, or the directory holds a run already.
+        EnvironmentProblem: the server cannot be reached or generates nothing.
+        KeyboardInterrupt: after what was measured is saved.
+    """
+    from qwendeploy.documents.files import read_plan
+    from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
+    from qwendeploy.verification import target as where
+    from qwendeploy.verification.client import Limits as Deadlines
+    from qwendeploy.verification.closed_loop import Limits
+    from qwendeploy.verification.settings import Settings
+    from qwendeploy.verification.verifying import report_on, verify_once
+    from qwendeploy.verification.writer import RUN_FILE, claim_directory, write_run
+
+    plan = read_plan(plan_file) if plan_file is not None else None
+    address = where.address_of(plan, base_url)
+    target = where.resolve_target(address, **(access or {}))
+    wanted = Settings(
+        **{
+            **(settings or {}),
+            "latency_limits": Limits(**(limits or {})),
+            "limits": Deadlines(**(deadlines or {})),
+        }
+    )
+    if directory is not None:
+        claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
+    runs = []
+    for boot in range(boots):
+        if boots > 1 and plan_file is not None:
+            _start_anew(plan_file, told)
+        place, name = directory, run_id
+        if boots > 1:
+            place = directory / f"boot-{boot + 1}" if directory else None
+            name = f"{run_id}-{boot + 1}" if run_id else None
+        runs.append(
+            verify_once(
+                plan,
+                target,
+                wanted,
+                directory=place,
+                told=told,
+                inputs=dict(inputs or {}),
+                run_id=name,
+            )
+        )
+    run, count = runs[0], 1
+    if boots > 1:
+        from qwendeploy.verification.boots import pool_runs
+
+        run, count = pool_runs(runs)
+        if directory is not None:
+            write_run(directory, run)
+    report = report_on(run, plan, rate_only=rate_only, boots=count)
+    if directory is not None:
+        write_report(directory, report, plan)
+    return run, report
+
+
+def _start_anew(plan_file: Path, told: Callable[[str, float | None], None]) -> None:
+    """Start the plan's container in a new boot of the engine."""
+    from qwendeploy.running.settings import UpSettings
+
+    settings = UpSettings(yes=True)
+    down(settings.name)
+    up(plan_file, settings, told)
+
+
+def verify_self_test() -> SelfTest:
+    """Return what the measuring client adds to every time on this host."""
+    from qwendeploy.verification.self_test import self_test
+
+    return self_test()
+
+
+def export_bench(run: RunDocument, path: Path, *, force: bool = False) -> None:
+    """Write a run that kept its requests in the result format of ``vllm bench serve``.
+
+    Raises:
+        UserError: the file exists and not ``force``.
+    """
+    import json
+
+    from qwendeploy.errors import UserError
+    from qwendeploy.verification.bench_serve import bench_serve_result
+    from qwendeploy.verification.writer import write_atomically
+
+    if path.exists() and not force:
+        raise UserError("exists already", where=str(path), hint="--force overwrites it")
+    write_atomically(path, json.dumps(bench_serve_result(run), indent=1) + "\n")
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Return what differs between two runs or two plans and whether it is significant.
+
+    Raises:
+        UserError: a file is no run, verify report or plan, the two are of unlike kind, or they
+            are runs of unlike things (then naming the keys that differ).
+    """
+    from qwendeploy.verification import comparing
+
+    return comparing.compare_files(first, second)
