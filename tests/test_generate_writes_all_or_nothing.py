@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,6 +221,60 @@ def test_bad_value_is_named_with_its_line(tmp_path: Path, command: Run) -> None:
 
     assert code == 2
     assert f"plan.yaml:{line}: option.tp" in err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "complaint"),
+    [
+        ("port: 8000", "port: 99999", "port: 99999 is not a port"),
+        ("  image: 'vllm", "  image: null #", "option.image: the plan names no image"),
+        ("  replicas: 1", "  replicas: 2", "gpu_indices: [0, 1] does not name the 4"),
+    ],
+)
+def test_impossible_value_is_named_by_the_file_that_holds_it(
+    tmp_path: Path, command: Run, before: str, after: str, complaint: str
+) -> None:
+    text = stored(tmp_path).read_text()
+    assert text.count(before) == 1
+    mine = tmp_path / "two cards.yaml"
+    mine.write_text(text.replace(before, after))
+    key = complaint.partition(":")[0].split(".")[-1]
+    line = next(
+        n for n, row in enumerate(mine.read_text().splitlines(), 1) if row.strip().startswith(key)
+    )
+
+    code, _, err = command("generate", mine, "-o", tmp_path / "out")
+
+    assert code == 2
+    assert err.startswith(f"error: {mine}:{line}: {complaint}")
+    assert command("up", mine, "--no-checks")[2].startswith(f"error: {mine}:{line}: {complaint}")
+
+
+def test_plan_can_be_piped(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = stored(tmp_path).read_text()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    code, _, _ = command("generate", "-", "-o", tmp_path / "out")
+
+    assert code == 0
+    assert (tmp_path / "out" / "plan.yaml").read_text() == text
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"tp: 2")))
+
+    assert command("generate", "-")[2].startswith("error: standard input: schema: has no schema")
+
+
+def test_plan_of_a_pipe_with_a_name_is_written_whole(tmp_path: Path, command: Run) -> None:
+    text = stored(tmp_path).read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(text,))
+    writer.start()
+
+    command("generate", pipe, "-o", tmp_path / "out")
+
+    writer.join()
+    assert (tmp_path / "out" / "plan.yaml").read_text() == text
 
 
 @pytest.mark.parametrize("kind", ["file", "file-above", "directory-in-the-way"])

@@ -27,14 +27,15 @@ def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpRep
     """
     from dataclasses import replace
 
-    from qwendeploy.documents.files import read_plan
+    from qwendeploy.documents.files import impossible_in, read_plan_and_text
     from qwendeploy.running import starting
 
-    plan = read_plan(plan_file)
+    plan, text = read_plan_and_text(plan_file)
     beside = plan_file.resolve().parent / "secrets.env"
     if settings.secrets_file is None and beside.exists():
         settings = replace(settings, secrets_file=beside)
-    return starting.up(plan, settings, told or (lambda _text, _share: None))
+    with impossible_in(plan_file, text):
+        return starting.up(plan, settings, told or (lambda _text, _share: None))
 
 
 def status(name: str | None = None) -> tuple[Status, ...]:

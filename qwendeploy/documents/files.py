@@ -9,6 +9,9 @@ import io
 import json
 import re
 import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,19 +30,57 @@ MOST_BYTES = 256 * 2**20
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
+STANDARD_INPUT = Path("-")
+"""Stands for the document that is piped in."""
+
+
 def read_plan(path: Path) -> Plan:
     """Return the plan stored at ``path``; errors as ``read_document``."""
     return read_document(path, Plan)
 
 
+def read_plan_and_text(path: Path) -> tuple[Plan, str]:
+    """Return the plan stored at ``path`` and its text, read once: a pipe has it only once."""
+    text = _text_of(path)
+    return _document(text, path, Plan), text
+
+
+@contextmanager
+def impossible_in(path: Path, text: str | None = None) -> Iterator[None]:
+    """Give a ``DataError`` about a key of the document at ``path`` its file and line.
+
+    Keys are paths into the document (``flags.3``); a key that is a setting of the command line
+    (``--name``) is left alone. Without ``text`` the line is looked up in the file, if it can be
+    read again.
+    """
+    try:
+        yield
+    except DataError as problem:
+        if problem.file is not None or problem.key is None or problem.key.startswith("-"):
+            raise
+        keys = tuple(int(part) if part.isdigit() else part for part in problem.key.split("."))
+        if text is None:
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        raise DataError(
+            problem.what,
+            file=_shown(path),
+            line=_line_of(text, keys) if text else None,
+            key=problem.key,
+            hint=problem.hint,
+        ) from None
+
+
 def read_document(path: Path, model: type[DocumentT]) -> DocumentT:
-    """Return the document of type ``model`` stored at ``path``.
+    """Return the document of type ``model`` stored at ``path``; ``-`` is standard input.
 
     Raises:
         UserError: the file cannot be read or a newer version of this program wrote it.
         DataError: it is not YAML, not this kind of document, or a value is impossible.
     """
-    text = _text_of(path)
+    return _document(_text_of(path), path, model)
+
+
+def _document(text: str, path: Path, model: type[DocumentT]) -> DocumentT:
     content = _parse(text, path)
     _check_head(content, model, path)
     try:
@@ -50,7 +91,7 @@ def read_document(path: Path, model: type[DocumentT]) -> DocumentT:
         more = f"; {problem.error_count() - 1} more" if problem.error_count() > 1 else ""
         raise DataError(
             f"{first['msg']}{more}",
-            file=str(path),
+            file=_shown(path),
             line=_line_of(text, keys),
             key=".".join(str(key) for key in keys) or None,
             hint="correct the value, or make the document anew",
@@ -122,12 +163,19 @@ def schema_of(path: Path) -> str | None:
     return None if found is None else str(found)
 
 
+def _shown(path: Path) -> str:
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with path.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise UserError(f"is larger than {MOST_BYTES >> 20} MiB", where=str(path))
+            raise UserError(f"is larger than {MOST_BYTES >> 20} MiB", where=_shown(path))
         return content.decode()
     except FileNotFoundError:
         raise UserError("no such file", where=str(path), hint="check the path") from None
@@ -135,7 +183,7 @@ def _text_of(path: Path) -> str:
         raise UserError("is a directory, not a document", where=str(path)) from None
     except UnicodeDecodeError as problem:
         raise UserError(
-            f"is not text: byte {problem.start} is not UTF-8", where=str(path)
+            f"is not text: byte {problem.start} is not UTF-8", where=_shown(path)
         ) from None
     except OSError as problem:
         raise UserError(f"cannot be read: {problem.strerror}", where=str(path)) from None
@@ -172,13 +220,13 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
         mark = problem.problem_mark
         raise DataError(
             f"is not valid YAML: {problem.problem or problem.context}",
-            file=str(path),
+            file=_shown(path),
             line=mark.line + 1 if mark else None,
         ) from None
     except (YAMLError, ValueError, RecursionError) as problem:
-        raise DataError(f"is not valid YAML: {problem}", file=str(path)) from None
+        raise DataError(f"is not valid YAML: {problem}", file=_shown(path)) from None
     if not isinstance(content, dict):
-        raise DataError("holds no mapping of keys to values", file=str(path))
+        raise DataError("holds no mapping of keys to values", file=_shown(path))
     return {str(key): _plain(value) for key, value in content.items()}
 
 
@@ -199,7 +247,7 @@ def _check_head(content: dict[str, Any], model: type[Document], path: Path) -> N
     if found != wanted:
         raise DataError(
             f"is {found!r}, not {wanted!r}" if found else f"has no schema; expected {wanted!r}",
-            file=str(path),
+            file=_shown(path),
             key="schema",
         )
     version = str(content.get("schema_version", SCHEMA_VERSION))
@@ -208,7 +256,7 @@ def _check_head(content: dict[str, Any], model: type[Document], path: Path) -> N
     except ValueError:
         raise DataError(
             f"{version!r} is not a version like {SCHEMA_VERSION}",
-            file=str(path),
+            file=_shown(path),
             key="schema_version",
         ) from None
     known = tuple(int(part) for part in SCHEMA_VERSION.split("."))
@@ -216,7 +264,7 @@ def _check_head(content: dict[str, Any], model: type[Document], path: Path) -> N
         raise UserError(
             f"was written by a newer qwendeploy: schema {version}, this one reads up to"
             f" {SCHEMA_VERSION}",
-            where=str(path),
+            where=_shown(path),
             hint="upgrade qwendeploy, or make the document anew with this version",
         )
 

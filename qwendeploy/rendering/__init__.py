@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from qwendeploy.documents import Plan
 from qwendeploy.documents.files import dump_document
-from qwendeploy.errors import UserError
+from qwendeploy.errors import DataError, UserError
 from qwendeploy.rendering import (
     compose,
     docker,
@@ -55,9 +55,9 @@ def render(
         raise UserError(f"{kind!r} is no artefact kind", where="-f", hint=", ".join(KINDS))
     launch = launch_of(plan, name=name, writable=writable)
     if kind in CONTAINER_KINDS and launch.image is None:
-        raise UserError(
+        raise DataError(
             "the plan names no image",
-            where="plan.yaml: option.image",
+            key="option.image",
             hint=f"generate -f {venv.KINDS[launch.engine]}, or recommend with --image",
         )
     header = page.header(plan, launch, tool_version=tool_version)
@@ -93,9 +93,9 @@ def _use_router(launch: Launch, kind: str, replicas_by: str) -> bool:
     if launch.replicas == 1:
         return False
     if launch.engine == "llama.cpp" and kind not in {"compose", "kubernetes"}:
-        raise UserError(
+        raise DataError(
             "llama-server runs one replica per process",
-            where="plan.yaml: option.replicas",
+            key="option.replicas",
             hint="generate -f compose or -f kubernetes",
         )
     return kind == "compose" and (replicas_by != "engine" or launch.engine == "llama.cpp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from qwendeploy.documents.files import read_plan
+from qwendeploy.documents.files import impossible_in, read_plan_and_text
 from qwendeploy.planning.identity import plan_id
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
@@ -40,11 +40,12 @@ def generate(
     force: bool = False,
 ) -> Written:
     """Write one artefact set of the plan into ``directory``; see ``render`` and ``write``."""
-    plan = read_plan(plan_file)
-    launch = launch_of(plan, name=name, writable=writable)
-    files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
+    plan, text = read_plan_and_text(plan_file)
+    with impossible_in(plan_file, text):
+        launch = launch_of(plan, name=name, writable=writable)
+        files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
     # the plan goes along as it was written, so that generating beside it changes nothing
-    files["plan.yaml"] = (plan_file.read_text(encoding="utf-8"), TEXT)
+    files["plan.yaml"] = (text, TEXT)
     done = write(files, directory, force=force)
     required = set(launch.required_secrets)
     if kind == "kubernetes":
@@ -66,8 +67,9 @@ def artefact_text(
     plan_file: Path, kind: str, *, name: str, replicas_by: str, writable: bool
 ) -> str:
     """Return the main file of one artefact kind, for a look without writing."""
-    plan = read_plan(plan_file)
-    files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
+    plan, text = read_plan_and_text(plan_file)
+    with impossible_in(plan_file, text):
+        files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
     return files[MAIN_FILES[kind].format(name=name)][0]
 
 

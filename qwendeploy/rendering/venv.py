@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qwendeploy.documents import Plan
-from qwendeploy.errors import UserError
+from qwendeploy.errors import DataError
 from qwendeploy.rendering import docker_run, page
 from qwendeploy.rendering.launch import Launch
 
@@ -18,12 +18,12 @@ def files(plan: Plan, launch: Launch, header: list[str], kind: str) -> dict[str,
     """Return the script that runs the engine of the active virtual environment.
 
     Raises:
-        UserError: the plan is for the other engine.
+        DataError: the plan is for the other engine.
     """
     if KINDS[launch.engine] != kind:
-        raise UserError(
+        raise DataError(
             f"the plan is for {launch.engine}, whose flags are not those of {kind}",
-            where="plan.yaml: option.engine",
+            key="option.engine",
             hint=f"generate -f {KINDS[launch.engine]}, or recommend with the other --engine",
         )
     program, variable = PROGRAMS[launch.engine]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from qwendeploy.documents import Gpu, Machine, Plan
-from qwendeploy.errors import EnvironmentProblem, UserError
+from qwendeploy.errors import DataError, EnvironmentProblem
 from qwendeploy.hardware.doctor import doctor_here, refuse_errors
 from qwendeploy.hardware.findings import DoctorReport, Needs
 from qwendeploy.planning.needs import needs_of_plan
@@ -32,7 +32,7 @@ def check_machine(
     ``occupied`` says that a container of ours runs, whose port and memory will be given back.
 
     Raises:
-        UserError: the plan was made for another machine.
+        DataError: the plan was made for another machine.
         EnvironmentProblem: something keeps a server from starting; the first is named.
     """
     report = doctor(needs_of_plan(plan))
@@ -51,10 +51,10 @@ def _compare(plan: Plan, launch: Launch, machine: Machine, *, occupied: bool) ->
     for position, name in enumerate(launch.gpus):
         gpu = here.get(name)
         if gpu is None:
-            raise UserError(
+            raise DataError(
                 f"the plan's GPU {name} is not in this machine, which has"
                 f" {', '.join(sorted(here)) or 'none'}",
-                where="gpu_indices",
+                key="gpu_indices",
                 hint="make the plan here: `qwendeploy recommend`; or --no-checks",
             )
         _same_kind(planned.get(launch.gpu_indices[position]), gpu, name)
@@ -66,9 +66,9 @@ def _same_kind(planned: Gpu | None, present: Gpu, name: str) -> None:
     if planned is None or planned.model is None or present.model is None:
         return
     if planned.model != present.model:
-        raise UserError(
+        raise DataError(
             f"the plan's GPU {name} is a {planned.model}, this one is a {present.model}",
-            where="machine",
+            key="machine",
             hint="make the plan here: `qwendeploy recommend`; or --no-checks",
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Cause, Plan
-from qwendeploy.errors import EnvironmentProblem, ExitCode, QwendeployError, UserError
+from qwendeploy.errors import DataError, EnvironmentProblem, ExitCode, QwendeployError, UserError
 from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import Launch, launch_of
 from qwendeploy.running import evidence, found
@@ -71,9 +71,9 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
     """
     launch = launch_of(plan, name=settings.name, writable=settings.writable)
     if launch.image is None:
-        raise UserError(
+        raise DataError(
             "the plan names no image",
-            where="option.image",
+            key="option.image",
             hint="recommend with --image, or generate a script for a virtual environment",
         )
     secrets = read_secrets(launch, settings.secrets_file)
