@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 FEWEST_CELLS = 6
 """Cells below which a series cannot carry a curve and the joint fit speaks instead."""
 
+FAR = 0.35
+"""Half band beyond which a series is asked too far outside its cells, and the joint fit speaks
+instead: what that fit may claim on a card that has rows (DESIGN: accuracy goals)."""
+
 DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
 FULL_LAYERS = 16
 
@@ -171,8 +175,8 @@ class Rates:
             basis=f"{rate.basis}; acceptance from prose to code",
         )
 
-    def tier(self, option: Option) -> int:
-        """Return how near the evidence is.
+    def tier(self, option: Option, concurrency: int, context: int, contexts: str) -> int:
+        """Return how near the evidence for a rate is.
 
         -1 runs of this very machine, 0 this image's series, 1 a sister's, 2 the joint fit.
         """
@@ -180,7 +184,8 @@ class Rates:
         if own is not None and own.measured_here(option):
             return -1
         match = self.best_series(option)
-        if match is None:
+        point = Point(max(1.0, concurrency / option.replicas), context, contexts)
+        if match is None or self._from_series(option, point) is None:
             return 2
         return 0 if match[1] else 1
 
@@ -242,6 +247,8 @@ class Rates:
         series, same_image = match
         fit = self._fit(series)
         rate = fit.predict(point.concurrency, point.context, drift=True)
+        if rate.half_width > FAR:
+            return None
         if not same_image:
             rate = replace(rate, kind=weakest(rate.kind, Kind.TRANSFERRED))
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
