@@ -62,6 +62,19 @@ class Statement:
     """Of the plan that was stated."""
 
 
+_AS_STATED = (
+    *("image", "engine", "gpu_count", "gpu_vram_gib", "driver", "kv_cache_dtype", "spec_method"),
+    *("gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("capture_size", "prefix_cache", "content"),
+)
+"""Columns that are what was stated."""
+_AS_MEASURED = (
+    *("date", "running", "context", "output_tokens", "rate_basis", "std_tps", "aggregate_tps"),
+    *("per_user_tps", "ttft_ms", "ttft_p99_ms", "kv_usage", "note"),
+)
+"""Columns that are what a point says."""
+
+
 def state(stated: Mapping[str, Any], plan_file: Path | None = None) -> Statement:
     """Return the statement of named settings; what they leave open is the plan's, if given.
 
@@ -104,28 +117,40 @@ def make_rows(
         UserError: an unknown GPU, another model, a quant that nothing tells, or contradictory
             settings.
     """
+    server = _server(stated, points[0].model)
+    return tuple(
+        _row(point, stated, server, import_id, origin, number)
+        for number, point in enumerate(points, 1)
+    )
+
+
+def _server(stated: Statement, model: str | None) -> dict[str, Any]:
+    """Return the columns that every row shares: machine, weights and settings of the server."""
     gpu = _gpu(stated.gpu)
     tp = stated.tp if stated.tp is not None else (1 if stated.gpu_count == 1 else None)
     if tp is not None and tp > stated.gpu_count:
         raise UserError(f"{tp} is above the {stated.gpu_count} GPUs", where="--tp")
-    checkpoint = _checkpoint(stated, points[0].model)
-    quant = _quant(stated, checkpoint)
-    return tuple(
-        _row(point, stated, import_id, origin, gpu, tp, checkpoint, quant, index)
-        for index, point in enumerate(points)
-    )
+    checkpoint = _checkpoint(stated, model)
+    image = find_image(stated.image) if stated.image else None
+    return {
+        **{name: getattr(stated, name) for name in _AS_STATED},
+        "fork": image.fork if image else None,
+        "gpu": gpu,
+        "interconnect": stated.interconnect or ("none" if stated.gpu_count == 1 else None),
+        "tp": tp,
+        "checkpoint": checkpoint,
+        "quant": _quant(stated, checkpoint),
+        "spec_tokens": 0 if stated.spec_method == "none" else stated.spec_tokens,
+    }
 
 
 def _row(
     point: Point,
     stated: Statement,
+    server: Mapping[str, Any],
     import_id: str,
     origin: Origin,
-    gpu: str,
-    tp: int | None,
-    checkpoint: str | None,
-    quant: str,
-    index: int,
+    number: int,
 ) -> DecodeRow:
     concurrency = point.concurrency or stated.concurrency
     if concurrency is None and point.fault is None:
@@ -135,14 +160,11 @@ def _row(
             hint="state --concurrency",
         )
     status, reason = _status(point, concurrency)
-    contexts: Contexts | None = stated.contexts
-    measured = origin == "own" or contexts is None
-    if measured and point.contexts_shared is not None:
-        contexts = "shared" if point.contexts_shared else "separate"
     where = f"c{concurrency or 'x'}" + (f"_ctx{point.context}" if point.context is not None else "")
-    image = find_image(stated.image) if stated.image else None
     return DecodeRow(
-        row_id=f"{import_id}/{where}/{index + 1}",
+        **server,
+        **{name: getattr(point, name) for name in _AS_MEASURED},
+        row_id=f"{import_id}/{where}/{number}",
         status=status,
         reason=reason,
         evidence=None,
@@ -151,49 +173,31 @@ def _row(
         experiment=None,
         config=None,
         session=stated.session or import_id,
-        date=point.date,
-        image=stated.image,
-        engine=stated.engine,
-        engine_version=stated.engine_version
-        or point.engine_version
-        or (image.engine_version if image else None),
-        fork=image.fork if image else None,
-        gpu=gpu,
-        gpu_count=stated.gpu_count,
-        gpu_vram_gib=stated.gpu_vram_gib,
-        interconnect=stated.interconnect or ("none" if stated.gpu_count == 1 else None),
-        driver=stated.driver,
-        tp=tp,
-        checkpoint=checkpoint,
-        quant=quant,
-        kv_cache_dtype=stated.kv_cache_dtype,
-        spec_method=stated.spec_method,
-        spec_tokens=0 if stated.spec_method == "none" else stated.spec_tokens,
-        gpu_memory_utilization=stated.gpu_memory_utilization,
-        max_model_len=stated.max_model_len,
-        max_num_seqs=stated.max_num_seqs,
-        max_num_batched_tokens=stated.max_num_batched_tokens,
-        capture_size=stated.capture_size,
-        prefix_cache=stated.prefix_cache,
-        content=stated.content,
-        contexts=contexts,
+        engine_version=_engine_version(point, stated),
+        contexts=_contexts(point, stated, origin),
         concurrency=concurrency,
-        running=point.running,
-        context=point.context,
-        output_tokens=point.output_tokens,
         repetition=None,
         n=1,
-        rate_basis=point.rate_basis,
-        std_tps=point.std_tps,
-        aggregate_tps=point.aggregate_tps,
-        per_user_tps=point.per_user_tps,
-        ttft_ms=point.ttft_ms,
-        ttft_p99_ms=point.ttft_p99_ms,
         itl_ms=point.tpot_ms,
         accept_rate=_acceptance(point, stated),
-        kv_usage=point.kv_usage,
-        note=point.note,
     )
+
+
+def _engine_version(point: Point, stated: Statement) -> str | None:
+    image = find_image(stated.image) if stated.image else None
+    in_table = image.engine_version if image else None
+    return stated.engine_version or point.engine_version or in_table
+
+
+def _contexts(point: Point, stated: Statement, origin: Origin) -> Contexts | None:
+    """Return how requests shared their context; a measurement of it outranks what was stated.
+
+    A foreign file does not measure it: there it only fills what is not stated.
+    """
+    measured = origin == "own" or stated.contexts is None
+    if measured and point.contexts_shared is not None:
+        return "shared" if point.contexts_shared else "separate"
+    return stated.contexts
 
 
 def _status(point: Point, concurrency: int | None) -> tuple[Status, str | None]:
