@@ -8,13 +8,16 @@ times of arrays in seconds. What the format has no place for is under ``qwendepl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qwendeploy.documents import RunDocument
 from qwendeploy.verification import statistics as st
 
 PERCENTILES = (50, 90, 95, 99)
+
+Rows = Sequence[Mapping[str, Any]]
+"""Requests as a run keeps them."""
 
 
 def bench_serve_result(run: RunDocument) -> dict[str, Any]:
@@ -24,22 +27,10 @@ def bench_serve_result(run: RunDocument) -> dict[str, Any]:
     completed here with the tokens they had, which ``qwendeploy.cut`` says.
     """
     rows = [row for row in run.requests if row["ttft_ms"] is not None and not row["failure"]]
-    failed = len(run.requests) - len(rows)
-    begin = min((row["sent_s"] for row in run.requests), default=0.0)
-    end = max((row["chunk_times_s"][-1] for row in rows), default=begin)
-    duration = end - begin
-    inputs = sum(row["prompt_tokens"] or 0 for row in rows)
-    outputs = sum(row["output_tokens"] for row in rows)
-    per_second = (lambda total: total / duration) if duration > 0 else (lambda _total: 0.0)
+    server = run.server
     ttfts = [row["ttft_ms"] / 1e3 for row in rows]
     latencies = [row["chunk_times_s"][-1] - row["sent_s"] for row in rows]
-    gaps = [[b - a for a, b in _pairs(row["chunk_times_s"])] for row in rows]
-    tpots = [
-        (latency - ttft) / (row["output_tokens"] - 1)
-        for row, latency, ttft in zip(rows, latencies, ttfts, strict=True)
-        if row["output_tokens"] > 1
-    ]
-    server = run.server
+    gaps = [[b - a for a, b in itertools.pairwise(row["chunk_times_s"])] for row in rows]
     result: dict[str, Any] = {
         "date": run.created.replace("-", "").replace(":", "").replace("T", "-").rstrip("Z"),
         "endpoint_type": "openai-chat",
@@ -51,15 +42,7 @@ def bench_serve_result(run: RunDocument) -> dict[str, Any]:
         "request_rate": "inf",
         "burstiness": 1.0,
         "max_concurrency": run.operating_point.get("concurrency"),
-        "duration": duration,
-        "completed": len(rows),
-        "failed": failed,
-        "total_input_tokens": inputs,
-        "total_output_tokens": outputs,
-        "request_throughput": per_second(len(rows)),
-        "request_goodput": None,
-        "output_throughput": per_second(outputs),
-        "total_token_throughput": per_second(inputs + outputs),
+        **_totals(run, rows),
         "input_lens": [row["prompt_tokens"] for row in rows],
         "output_lens": [row["output_tokens"] for row in rows],
         "ttfts": ttfts,
@@ -67,11 +50,12 @@ def bench_serve_result(run: RunDocument) -> dict[str, Any]:
         "latencies": latencies,
         "start_times": [row["sent_s"] for row in rows],
         "errors": [row["failure"] or "" for row in run.requests],
+        **_summary("ttft", ttfts),
+        **_summary("tpot", _tpots(rows)),
+        **_summary("itl", [gap for row in gaps for gap in row]),
+        **_summary("e2el", latencies),
+        **_speculation(run),
     }
-    itls = [gap for row in gaps for gap in row]
-    for name, values in (("ttft", ttfts), ("tpot", tpots), ("itl", itls), ("e2el", latencies)):
-        result |= _summary(name, [value * 1e3 for value in values])
-    result |= _speculation(run)
     result["qwendeploy"] = {
         "run_id": run.run_id,
         "plan_id": run.plan_id,
@@ -82,12 +66,42 @@ def bench_serve_result(run: RunDocument) -> dict[str, Any]:
     return result
 
 
-def _pairs(times: Sequence[float]) -> list[tuple[float, float]]:
-    return list(itertools.pairwise(times))
+def _totals(run: RunDocument, rows: Rows) -> dict[str, Any]:
+    """Return counts and throughputs from the first request sent to the last chunk."""
+    begin = min((row["sent_s"] for row in run.requests), default=0.0)
+    duration = max((row["chunk_times_s"][-1] for row in rows), default=begin) - begin
+    inputs = sum(row["prompt_tokens"] or 0 for row in rows)
+    outputs = sum(row["output_tokens"] for row in rows)
+
+    def per_second(total: int) -> float:
+        return total / duration if duration > 0 else 0.0
+
+    return {
+        "duration": duration,
+        "completed": len(rows),
+        "failed": len(run.requests) - len(rows),
+        "total_input_tokens": inputs,
+        "total_output_tokens": outputs,
+        "request_throughput": per_second(len(rows)),
+        "request_goodput": None,
+        "output_throughput": per_second(outputs),
+        "total_token_throughput": per_second(inputs + outputs),
+    }
 
 
-def _summary(name: str, values: list[float]) -> dict[str, float]:
-    ordered = sorted(values) or [0.0]
+def _tpots(rows: Rows) -> list[float]:
+    """Return the seconds per output token after the first, of answers longer than one."""
+    return [
+        (row["chunk_times_s"][-1] - row["sent_s"] - row["ttft_ms"] / 1e3)
+        / (row["output_tokens"] - 1)
+        for row in rows
+        if row["output_tokens"] > 1
+    ]
+
+
+def _summary(name: str, seconds: Sequence[float]) -> dict[str, float]:
+    """Return the statistics of times in seconds, in milliseconds."""
+    ordered = sorted(value * 1e3 for value in seconds) or [0.0]
     middle = st.mean(ordered)
     variance = st.mean([(value - middle) ** 2 for value in ordered])
     return {
