@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from qwendeploy.documents import RunDocument, VerifyReport
     from qwendeploy.verification.comparing import Comparison
     from qwendeploy.verification.self_test import SelfTest
+    from qwendeploy.verification.settings import Settings
 
 
 def new_run_id() -> str:
@@ -51,57 +52,66 @@ def verify(
         EnvironmentProblem: the server cannot be reached or generates nothing.
         KeyboardInterrupt: after what was measured is saved.
     """
+    from functools import partial
+
     from qwendeploy.documents.files import read_plan
     from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
-    from qwendeploy.verification import target as where
-    from qwendeploy.verification.client import Limits as Deadlines
-    from qwendeploy.verification.closed_loop import Limits
-    from qwendeploy.verification.settings import Settings
+    from qwendeploy.verification.target import address_of, resolve_target
     from qwendeploy.verification.verifying import report_on, verify_once
-    from qwendeploy.verification.writer import RUN_FILE, claim_directory, write_run
+    from qwendeploy.verification.writer import RUN_FILE, claim_directory
 
     plan = read_plan(plan_file) if plan_file is not None else None
-    address = where.address_of(plan, base_url)
-    target = where.resolve_target(address, **(access or {}))
-    wanted = Settings(
-        **{
-            **(settings or {}),
-            "latency_limits": Limits(**(limits or {})),
-            "limits": Deadlines(**(deadlines or {})),
-        }
-    )
+    target = resolve_target(address_of(plan, base_url), **(access or {}))
+    wanted = _settings(settings or {}, limits or {}, deadlines or {})
     if directory is not None:
         claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
-    runs = []
-    for boot in range(boots):
-        if boots > 1 and plan_file is not None:
-            _start_anew(plan_file, told)
-        place, name = directory, run_id
-        if boots > 1:
-            place = directory / f"boot-{boot + 1}" if directory else None
-            name = f"{run_id}-{boot + 1}" if run_id else None
-        runs.append(
-            verify_once(
-                plan,
-                target,
-                wanted,
-                directory=place,
-                told=told,
-                inputs=dict(inputs or {}),
-                run_id=name,
-            )
-        )
-    run, count = runs[0], 1
-    if boots > 1:
-        from qwendeploy.verification.boots import pool_runs
-
-        run, count = pool_runs(runs)
-        if directory is not None:
-            write_run(directory, run)
+    once = partial(verify_once, plan, target, wanted, told=told, inputs=dict(inputs or {}))
+    if boots == 1:
+        run, count = once(directory=directory, run_id=run_id), 1
+    else:
+        start = partial(_start_anew, plan_file, told) if plan_file is not None else None
+        run, count = _over_boots(once, boots, start, directory=directory, run_id=run_id)
     report = report_on(run, plan, rate_only=rate_only, boots=count)
     if directory is not None:
         write_report(directory, report, plan)
     return run, report
+
+
+def _settings(
+    settings: Mapping[str, Any],
+    limits: Mapping[str, float | None],
+    deadlines: Mapping[str, float],
+) -> Settings:
+    from qwendeploy.verification.client import Limits as Deadlines
+    from qwendeploy.verification.closed_loop import Limits
+    from qwendeploy.verification.settings import Settings
+
+    nested = {"latency_limits": Limits(**limits), "limits": Deadlines(**deadlines)}
+    return Settings(**{**settings, **nested})
+
+
+def _over_boots(
+    once: Callable[..., RunDocument],
+    boots: int,
+    start: Callable[[], None] | None,
+    *,
+    directory: Path | None,
+    run_id: str | None,
+) -> tuple[RunDocument, int]:
+    """Return the pooled run of several boots, each in a directory of its own, and their number."""
+    from qwendeploy.verification.boots import pool_runs
+    from qwendeploy.verification.writer import write_run
+
+    runs = []
+    for boot in range(1, boots + 1):
+        if start is not None:
+            start()
+        place = directory / f"boot-{boot}" if directory else None
+        runs.append(once(directory=place, run_id=f"{run_id}-{boot}" if run_id else None))
+    run, count = pool_runs(runs)
+    if directory is not None:
+        write_run(directory, run)
+    return run, count
 
 
 def _start_anew(plan_file: Path, told: Callable[[str, float | None], None]) -> None:
