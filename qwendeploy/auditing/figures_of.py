@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qwendeploy.auditing.findings import Finding
+from qwendeploy.auditing.gguf import gguf_option
 from qwendeploy.auditing.memory import PoolView
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.documents import Machine, Option, Predictions, Workload
@@ -58,7 +59,9 @@ def option_of(understood: Understood) -> Option | None:
     """Return the launch as an option of the design, ``None`` where it is not one."""
     checkpoint = understood.checkpoint
     engine = understood.launch.engine
-    if checkpoint is None or engine not in ("vllm", "llama.cpp"):
+    if engine == "llama.cpp":
+        return gguf_option(understood)
+    if checkpoint is None or engine != "vllm":
         return None
     kv = str(understood.value("kv_cache_dtype") or "auto")
     fp8 = kv.startswith("fp8") or (kv == "auto" and checkpoint.forces_fp8_kv)

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.text import Place, Word
 from qwendeploy.auditing.understand import Understood
+from qwendeploy.documents import Option
+from qwendeploy.documents.option import KvDtype
 from qwendeploy.errors import UserError
 from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.planning.gguf import CACHE_TYPES, PHYSICAL_BATCH, SMALL_SLOT
 from qwendeploy.tables.checkpoints import checkpoint_rows
 from qwendeploy.units import GIB
 
@@ -46,9 +49,12 @@ _BITS = {
 }
 """Bits a weight of llama.cpp's formats, mixtures included (llama.cpp quantize documentation)."""
 FREE_GIB = 0.3
-SMALL_SLOT = 8192
-"""Below it a slot does not hold a prompt and an answer: the model's card asks for answers of 32,768
-tokens for most questions (Qwen3.6-27B model card, best practices)."""
+_OUR_CACHES: dict[str, KvDtype] = {
+    **{theirs: ours for ours, theirs in CACHE_TYPES.items()},
+    "f16": "bf16",
+    "bf16": "bf16",
+}
+"""llama.cpp's cache types that the design has a word for."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,11 @@ def read_gguf(arguments: tuple[Word, ...]) -> GgufLaunch:
 
 
 def file_gib(name: str) -> float | None:
-    """Return the size of a GGUF of this model by the format in its name, ``None`` if not told."""
+    """Return what a GGUF of this model takes on the card, by the format in its name.
+
+    ``None`` if the name does not tell. Where it is known, the part that stays on the host (the
+    embedding) is not counted.
+    """
     text = name.lower().replace("-", "_")
     best: tuple[int, float] | None = None
     for row in checkpoint_rows():
@@ -94,11 +104,56 @@ def file_gib(name: str) -> float | None:
             continue
         form = row.quant.removeprefix("gguf-").removeprefix("i1-").replace("-", "_")
         if form in text and (best is None or len(form) > best[0]):
-            best = len(form), row.gib_on_disk
+            best = len(form), row.gib_loaded or row.gib_on_disk
     if best is not None:
         return best[1]
     bits = next((bits for form, bits in _BITS.items() if form in text), None)
     return TEXT_PARAMETERS * bits / 8 / GIB if bits is not None else None
+
+
+def gguf_option(understood: Understood) -> Option | None:
+    """Return a llama-server as an option of the design.
+
+    ``None`` without stated weights and context, or with a cache type that the design has no word
+    for.
+    """
+    launch = read_gguf(understood.launch.arguments)
+    context, slots = launch.number("--ctx-size", 0), launch.number("--parallel", 1)
+    batch = launch.number("--ubatch-size", PHYSICAL_BATCH)
+    checkpoint, quant = _named(launch)
+    keys = _OUR_CACHES.get(launch.text("--cache-type-k") or "f16")
+    values = _OUR_CACHES.get(launch.text("--cache-type-v") or "f16")
+    if not checkpoint or not context or not slots or keys is None or keys != values:
+        return None
+    by_tensors = launch.text("--split-mode") in ("tensor", "row")
+    return Option(
+        engine="llama.cpp",
+        image=understood.image,
+        engine_version=understood.engine_version,
+        fork=understood.fork,
+        checkpoint=checkpoint,
+        quant=quant,
+        kv_cache_dtype=keys,
+        tp=(understood.gpu_count or 1) if by_tensors else 1,
+        max_model_len=context // slots,
+        max_num_seqs=slots,
+        max_num_batched_tokens=batch,
+    )
+
+
+def _named(launch: GgufLaunch) -> tuple[str, str]:
+    """Return repository or path of the weights and their format, ``gguf`` where it is not told."""
+    repository, _, tag = (launch.text("--hf-repo") or "").partition(":")
+    name = launch.text("--model") or repository
+    known = {row.quant for row in checkpoint_rows() if row.name == repository}
+    if tag:
+        return name, f"gguf-{tag.lower()}"
+    if len(known) == 1:
+        return name, known.pop()
+    file = name.lower().replace("-", "_")
+    forms = {row.quant for row in checkpoint_rows() if row.quant.startswith("gguf-")}
+    told = [form for form in forms if form[5:].replace("-", "_") in file]
+    return name, max(told, key=len, default="gguf")
 
 
 def gguf_findings(understood: Understood) -> Iterator[Finding]:

@@ -150,7 +150,8 @@ def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[L
     found = server_in(command.words)
     if found is not None:
         env = {**command.exported, **command.prefix, **_env_words(command.words)}
-        yield Launch(command.words[0].place, "none", found[0], found[1], env)
+        place = command.words[0].place
+        yield Launch(place, "none", found[0], found[1], env, unread=command.unread)
         return
     script = shell_script(command.words) or _handed_on(command.words)
     if script is not None and depth < 4:

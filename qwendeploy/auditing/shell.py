@@ -26,6 +26,7 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _MOST_HEREDOCS = 50
 """Here-documents that are read; each costs a copy of the text."""
 _SHELLS = {"sh", "bash", "dash", "zsh", "ssh"}
+_SOURCING = {"source", "."}
 _DECLARING = {"export", "readonly", "local", "declare", "typeset"}
 
 
@@ -36,6 +37,8 @@ class Command:
     words: tuple[Word, ...]
     prefix: Mapping[str, Word]
     exported: Mapping[str, Word]
+    unread: tuple[str, ...] = ()
+    """Variables exported before under names that the text does not hold: where they come from."""
 
 
 @dataclass
@@ -52,6 +55,7 @@ class _Scan:
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
     exported: dict[str, Word] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
     aliases: dict[str, Word] = field(default_factory=dict)
     array: str | None = None
     count: int = 0
@@ -329,12 +333,15 @@ def _finish(scan: _Scan) -> Command | None:
             if equals:
                 scan.aliases[name] = Word(value, word.place)
         return None
+    if rest[0].text in _SOURCING and len(rest) > 1:
+        scan.unread.append(f"variables of {rest[1].text}")
+        return None
     alias = scan.aliases.get(rest[0].text)
     if alias is not None:
         rest = [*split_words(alias.text, scan.file, alias.place.line), *rest[1:]]
         if not rest:
             return None
-    return Command(tuple(rest), prefix, dict(scan.exported))
+    return Command(tuple(rest), prefix, dict(scan.exported), tuple(scan.unread))
 
 
 def _declare(scan: _Scan, words: list[Word]) -> None:
@@ -346,6 +353,8 @@ def _declare(scan: _Scan, words: list[Word]) -> None:
         if words[0].text == "export" and _NAME.fullmatch(name):
             value = scan.variables.get(name, f"${name}")
             scan.exported[name] = Word(value, word.place)
+        elif words[0].text == "export" and "$" in name:
+            scan.unread.append(f"variables of line {word.place.line}")
 
 
 def _without_redirects(words: list[Word]) -> list[Word]:

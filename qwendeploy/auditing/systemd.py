@@ -183,6 +183,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
     section = "Container"
     image = unit.last(section, "Image")
     env, unread = _environment(unit, section, env_files)
+    env = {**_secrets(unit), **env}
     execution = unit.last(section, "Exec")
     entrypoint = unit.last(section, "Entrypoint")
     words = tuple(
@@ -228,6 +229,18 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             unattended=True,
         )
     ]
+
+
+def _secrets(unit: Unit) -> dict[str, Word]:
+    """Return the variables that podman sets from its secrets; the values are not in the file."""
+    found = {}
+    for line in unit.all("Container", "Secret"):
+        name, *fields = line.text.split(",")
+        options = dict(field.strip().partition("=")[::2] for field in fields)
+        if options.get("type") == "env":
+            variable = options.get("target", name.strip())
+            found[variable] = Word(f"${variable}", line.place)
+    return found
 
 
 def _large(size: Word | None) -> bool:

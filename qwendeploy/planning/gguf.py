@@ -33,6 +33,9 @@ DISPLAY_GIB = 0.7
 """Left besides on a card that drives a display."""
 SIZES = (1, 2, 4, 8)
 """Cards that one server is split over by tensors."""
+SMALL_SLOT = 8192
+"""Below it a slot does not hold a prompt and an answer: the model's card asks for answers of 32,768
+tokens for most questions (Qwen3.6-27B model card, best practices)."""
 CONTEXT_STEP = 256
 """llama.cpp pads a slot's context to this many tokens."""
 
@@ -88,7 +91,7 @@ def resolve_gguf(option: Option, scene: Scene) -> Candidate | Rejection:
     fired += scene.rules.fire(Pass.RESOLVE, facts)
     memory_facts: Facts = {
         "memory.weights_gib": memory.parts.weights_gib,
-        "memory.budget_gib": _budget_gib(scene),
+        "memory.budget_gib": budget_gib(scene),
     }
     fired += scene.rules.fire(Pass.CHECK, {**facts, **memory_facts, **scene.exposure})
     refusal = refusal_of(fired)
@@ -98,7 +101,8 @@ def resolve_gguf(option: Option, scene: Scene) -> Candidate | Rejection:
     return Candidate(option, memory, flags, env, tuple(fired))
 
 
-def _budget_gib(scene: Scene) -> float:
+def budget_gib(scene: Scene) -> float:
+    """Return what one card gives a server, GiB."""
     reserve = RESERVE_GIB + (DISPLAY_GIB if scene.box.display else 0.0)
     return scene.box.memory_bytes / GIB - reserve
 
@@ -109,7 +113,7 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
     length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
     size = (row.gib_loaded or scene.knowledge.files_gib(row)) / option.tp
-    budget = _budget_gib(scene)
+    budget = budget_gib(scene)
 
     def of(slots: int) -> GgufMemory:
         cache = CACHE_TYPES[option.kv_cache_dtype]
@@ -132,7 +136,7 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
 
 
 def _no_room(one: GgufMemory, size: float, option: Option, scene: Scene) -> Rejection:
-    budget = _budget_gib(scene)
+    budget = budget_gib(scene)
     short = one.total.value - budget
     empty = one.total.value - one.cache_gib
     if empty > budget:

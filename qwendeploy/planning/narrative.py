@@ -23,7 +23,7 @@ from qwendeploy.planning.card_names import other_sizes
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss
-from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
+from qwendeploy.planning.plan_warnings import plan_warnings
 from qwendeploy.planning.ranking import Scored, tie
 from qwendeploy.planning.scene import Scene, stated_context
 from qwendeploy.planning.stated_weights import STATED, is_folder
@@ -53,7 +53,9 @@ def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Qualit
         reasons=_reasons(result, best),
         capacity=capacity,
         assumptions=_assumptions(result, best),
-        warnings=_warnings(best, predictions),
+        warnings=plan_warnings(
+            best, predictions, gated(best.candidate.option, result.scene), result.scene
+        ),
     )
 
 
@@ -315,31 +317,6 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         isl, osl = request_lengths(result.load.context, workload.isl, workload.osl, longest)
         lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
     return tuple(lines)
-
-
-def _warnings(best: Scored, predictions: Predictions) -> tuple[PlanWarning, ...]:
-    pause = predictions.stall_ms
-    stalls = []
-    if pause is not None and pause.value > STALL_LIMIT_MS:
-        step = best.candidate.option.max_num_batched_tokens
-        stalls.append(
-            PlanWarning(
-                rule="prefill-stall",
-                text=f"while a prompt is prefilled in steps of {step} tokens, decoding requests "
-                f"pause up to {pause.value / 1000:.1f} s; a smaller --max-num-batched-tokens "
-                "shortens that",
-            )
-        )
-    return (*stalls, *_rule_warnings(best))
-
-
-def _rule_warnings(best: Scored) -> tuple[PlanWarning, ...]:
-    return tuple(
-        PlanWarning(rule=fired.rule.id, text=fired.reason)
-        for fired in best.candidate.fired
-        if any(effect.kind == "warn" for effect in fired.effects)
-        and (fired.rule.finding is None or fired.rule.finding.severity != "info")
-    )
 
 
 # --- download and start ---

@@ -1,0 +1,103 @@
+"""What the user should know before starting: warnings that stand in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qwendeploy.documents import PlanWarning, Predictions
+from qwendeploy.planning.candidate import Memory, SlotMemory
+from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib
+from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
+from qwendeploy.planning.ranking import Scored
+from qwendeploy.planning.scene import Scene
+
+
+def plan_warnings(
+    best: Scored, predictions: Predictions, gated: tuple[str, ...], scene: Scene
+) -> tuple[PlanWarning, ...]:
+    """Return every warning of the chosen option; ``gated`` are repositories that want a token.
+
+    Whatever ``audit`` warns of in an artefact of the plan is here under the same name.
+    """
+    return (
+        *_stall(best, predictions),
+        *_tight_pool(best),
+        *_small_slots(best),
+        *_tight_card(best, scene),
+        *_token(best, gated),
+        *_of_rules(best),
+    )
+
+
+def _stall(best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
+    pause = predictions.stall_ms
+    if pause is None or pause.value <= STALL_LIMIT_MS:
+        return
+    step = best.candidate.option.max_num_batched_tokens
+    yield PlanWarning(
+        rule="prefill-stall",
+        text=f"while a prompt is prefilled in steps of {step} tokens, decoding requests "
+        f"pause up to {pause.value / 1000:.1f} s; a smaller --max-num-batched-tokens "
+        "shortens that",
+    )
+
+
+def _tight_pool(best: Scored) -> Iterator[PlanWarning]:
+    """Warn where one full-length request may not fit: in about every fourth such start, or more.
+
+    The band of the pool is a 90 % one, so half way to its lower edge lie some 20 % of the starts.
+    """
+    memory = best.candidate.memory
+    if not isinstance(memory, Memory):
+        return
+    blocks, needed = memory.blocks, memory.per_request
+    if (blocks.value + blocks.low) / 2 >= needed:
+        return
+    yield PlanWarning(
+        rule="kv-too-small-for-max-model-len",
+        text=f"one request of {memory.max_model_len:,} tokens needs {needed} blocks; about "
+        f"{blocks.value:.0f} ({blocks.low:.0f} to {blocks.high:.0f}) will be there, so the engine "
+        "may refuse to start and name the length that fits",
+    )
+
+
+def _small_slots(best: Scored) -> Iterator[PlanWarning]:
+    memory = best.candidate.memory
+    if isinstance(memory, SlotMemory) and memory.slots > 1 and memory.max_model_len < SMALL_SLOT:
+        yield PlanWarning(
+            rule="slots-share-context",
+            text=f"each of the {memory.slots} slots has {memory.max_model_len:,} tokens, which a "
+            "single answer with its reasoning fills; ask for a longer --ctx",
+        )
+
+
+def _tight_card(best: Scored, scene: Scene) -> Iterator[PlanWarning]:
+    """Warn where a llama-server fits by the middle of the estimate and not by its far end."""
+    memory, budget = best.candidate.memory, budget_gib(scene)
+    if not isinstance(memory, SlotMemory) or memory.parts.total.high <= budget:
+        return
+    parts = memory.parts
+    yield PlanWarning(
+        rule="gguf-does-not-fit",
+        text=f"weights {parts.weights_gib:.1f}, cache {parts.cache_gib:.1f} and buffers "
+        f"{parts.workspace.low:.1f} to {parts.workspace.high:.1f} GiB against {budget:.1f} GiB: if "
+        "it does not start, a shorter --ctx or fewer requests at once",
+    )
+
+
+def _token(best: Scored, gated: tuple[str, ...]) -> Iterator[PlanWarning]:
+    drafts = best.candidate.option.spec_method == "dflash"
+    if gated:
+        yield PlanWarning(
+            rule="dflash-gated-drafter" if drafts else "gated-repository",
+            text=f"{', '.join(gated)} asks for its conditions to be accepted and then for "
+            "HF_TOKEN; without them the download is refused with 401",
+        )
+
+
+def _of_rules(best: Scored) -> Iterator[PlanWarning]:
+    for fired in best.candidate.fired:
+        finding = fired.rule.finding
+        told = finding is None or finding.severity != "info"
+        if told and any(effect.kind == "warn" for effect in fired.effects):
+            yield PlanWarning(rule=fired.rule.id, text=fired.reason)
