@@ -5,9 +5,11 @@ Saved output has often been through a terminal, a log collector, an issue form o
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from qwendeploy.errors import UserError
+from qwendeploy.hardware.collapsed import expanded
 from qwendeploy.hardware.unescape import unescaped
 from qwendeploy.hardware.wrapped import unwrapped
 
@@ -29,9 +31,15 @@ _RESIDUE = re.compile(
 """Escape codes printed as text, and those that lost their ESC byte on the way (``[4mGPU0``)."""
 
 _PREFIX = re.compile(
-    r"^(?:[\w.-]{1,40}-\d{1,4} {1,20}\| |[\w.-]{1,40} {1,20}\| (?=[|+])|(?:> ?){1,4}"
-    r"|\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?:? )"
+    r"^(?:[\w.-]{1,40}-\d{1,4} {1,20}\| | {0,8}[\w.-]{1,40} {1,20}\| (?=[|+])|(?:> ?){1,4}"
+    r"|(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d)?:?"
+    r"|\[\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]{8,18}Z?\]) "
+    r"(?:(?:stdout|stderr) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w./@-]{1,40}(?:\[\d{1,9}\])?: "
+    r"|\[pod/[^\]\s]{1,120}\] |(?:DEBUG|INFO|WARNING|ERROR):[\w.]{1,60}:)"
 )
+_NUMBER = re.compile(r"^ {0,8}(\d{1,6})(?:\t| ?\| |:(?=\S)| {2})")
+MIN_NUMBERED = 5
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BOX = str.maketrans(dict.fromkeys("│┃║¦｜", "|") | dict.fromkeys("─━═", "-"))
 _UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\ufeff"
@@ -89,5 +97,20 @@ def lines_of(text: str) -> list[str]:
     off, and what a narrow window broke is joined.
     """
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]
-    bare = [_PREFIX.sub("", line.rstrip()) if len(line) <= MAX_LINE else "" for line in lines]
-    return unwrapped(bare)
+    lines = [line.rstrip() if len(line) <= MAX_LINE else "" for line in lines]
+    bare = [_PREFIX.sub("", line).removesuffix(" \\") for line in _unnumbered(lines)]
+    return unwrapped(expanded(bare))
+
+
+def _unnumbered(lines: list[str]) -> list[str]:
+    """Return the lines without the numbers that an editor, ``cat -n`` or ``grep -n`` gave them.
+
+    Every line must bear one, each greater than the last, and a table must begin behind one.
+    """
+    matches = [_NUMBER.match(line) for line in lines if line.strip()]
+    numbers = [int(match[1]) for match in matches if match]
+    if len(matches) < MIN_NUMBERED or len(numbers) < len(matches):
+        return lines
+    rises = all(a < b for a, b in itertools.pairwise(numbers))
+    bare = [_NUMBER.sub("", line, count=1) for line in lines]
+    return bare if rises and any(line.startswith(("+-", "|", "\tGPU0")) for line in bare) else lines

@@ -24,7 +24,12 @@ _WSL = re.compile(r"microsoft-standard|microsoft@|\bWSL2?\b", re.IGNORECASE)
 _WINDOWS_PATH = re.compile(r"^(?:[A-Z]:\\|\.\.\..*\.exe$|.*\\.*\.exe$|.*\.exe$)", re.IGNORECASE)
 _LINUX_PATH = re.compile(r"^(?:/(?:usr|opt|bin|home|root|snap|lib)/|.*/(?:Xorg|gnome-shell)\b)")
 _WINDOWS_PROMPT = re.compile(r"^\W{0,4}(?:PS )?[A-Z]:\\[^<>|\n]{0,120}>\s*(?!wsl\b)\S")
-_WINDOWS_ANSWER = "is not recognized as an internal or external command"
+_WINDOWS_ANSWER = re.compile(
+    r"nvidia-smi.{0,80}(?:cmdlet|コマンドレット|internal or external|内部或外部命令"
+    r"|entweder falsch geschrieben)",
+    re.IGNORECASE,
+)
+"""How cmd and PowerShell say that they do not find a program."""
 _WSL_PROMPT = re.compile(r"^\W{0,4}[\w.-]{1,32}@[\w.-]{1,64}:/mnt/[a-z](?:/\S{0,120})?[#$] ")
 _MEM_TOTAL = re.compile(r"^[ \t]*MemTotal:\s*(\d{4,12})\s*kB", re.MULTILINE)
 _FREE = re.compile(r"^[ \t]*Mem:[ \t]+(\d{3,12})(Gi)?\s", re.MULTILINE)
@@ -41,7 +46,7 @@ def read_environment(text: str, lines: list[str], reading: Reading) -> None:
             hints.extend(_hints_of(line))
         elif _WSL_PROMPT.match(line):
             hints.append("wsl2")
-        elif _WINDOWS_ANSWER in line or ("\\" in line and _WINDOWS_PROMPT.match(line)):
+        elif _WINDOWS_ANSWER.search(line) or ("\\" in line and _WINDOWS_PROMPT.match(line)):
             hints.append("windows")
     for process in reading.processes:
         if _WINDOWS_PATH.match(process.name):

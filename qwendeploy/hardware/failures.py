@@ -89,10 +89,15 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     ),
     (
         "smi-absent",
-        r"command not found: nvidia-smi|nvidia-smi['’\"]?(?:: |：)"
-        r"\s*(?:command not found|not found|No such file|未找到命令"
-        r"|Befehl|commande introuvable|orden no encontrada|команда не найдена)"
-        r"|nvidia-smi['’\"]? is not recognized(?: as an internal or external command)?"
+        r"(?:command not found|Unknown command): nvidia-smi"
+        r"|nvidia-smi['’”\"]?(?:: |：)\s*(?:command not found|not found|No such file|未找到命令"
+        r"|Befehl|Kommando nicht|commande introuvable|orden no encontrada|comando non trovato"
+        r"|comando n[ãa]o encontrado|команда не найдена|コマンドが見つかりません|명령을 찾을 수)"
+        r"|(?:Command|[Tt]erm) ['‘“\"]?nvidia-smi['’”\"]? (?:is )?not (?:found|recognized)"
+        r"|['‘“\"]?nvidia-smi['’”\"]? is not recognized(?: as an internal or external command)?"
+        r"|['‘“\"«]\s?nvidia-smi\s?['’”\"»] (?:wurde nicht als Name|ist entweder falsch geschrieben"
+        r"|n['’]est pas reconnu|non è riconosciuto|no se reconoce|não é reconhecido|не является)"
+        r"|['‘“\"]nvidia-smi['’”\"]\s?(?:项识别为|不是内部或外部命令|は、(?:コマンドレット|内部コマンド))"
         r"|nvidia-smi.{0,20}executable file not found",
         "nvidia-smi is not installed: no NVIDIA driver here, or a container without its tools",
         None,

@@ -8,6 +8,7 @@ from typing import Literal, cast
 from qwendeploy.documents import Gpu, GpuLink, Links, Tri
 from qwendeploy.hardware.reading import PCIE_PATHS, PciePath, Reading, TopologyReading
 from qwendeploy.hardware.topology import worst_path
+from qwendeploy.hardware.values import bus_id
 
 
 def links_of(readings: Sequence[Reading], gpus: Sequence[Gpu]) -> Links:
@@ -23,7 +24,9 @@ def links_of(readings: Sequence[Reading], gpus: Sequence[Gpu]) -> Links:
     for reading in readings:
         peers.update(reading.p2p)
         up.update(reading.nvlink_up)
-    cells = topology.cells if topology else {}
+        for (gpu, _), count in reading.nvlink_remote.items():
+            up[gpu] = (up.get(gpu) or 0) + count
+    cells = _peers_by_address(readings, gpus) | (topology.cells if topology else {})
     pairs = tuple(
         GpuLink(
             a=a,
@@ -41,6 +44,31 @@ def links_of(readings: Sequence[Reading], gpus: Sequence[Gpu]) -> Links:
             "PciePath | None", worst_path([p.pcie_path for p in pairs if p.pcie_path])
         ),
     )
+
+
+def _peers_by_address(
+    readings: Sequence[Reading], gpus: Sequence[Gpu]
+) -> dict[tuple[int, int], str]:
+    """Return the pairs that ``nvlink -R`` shows, as cells of a matrix; links to a switch are none.
+
+    Without addresses of the GPUs two of them are a pair if each sees one other end, and not the
+    same: a switch would be one and the same for both.
+    """
+    remote: dict[tuple[int, str], int] = {}
+    for reading in readings:
+        remote.update(reading.nvlink_remote)
+    by_address = {address: gpu.index for gpu in gpus if (address := bus_id(gpu.bus_id))}
+    cells: dict[tuple[int, int], str] = {}
+    for (gpu, address), count in remote.items():
+        other = by_address.get(address)
+        if other is not None and other != gpu:
+            cells[min(gpu, other), max(gpu, other)] = f"NV{count}"
+    indices = [gpu.index for gpu in gpus if gpu.index is not None]
+    if not by_address and len(indices) == 2 and sorted(gpu for gpu, _ in remote) == indices:
+        (_, first), (_, second) = remote
+        if first != second:
+            cells[indices[0], indices[1]] = f"NV{min(remote.values())}"
+    return cells
 
 
 def _joined(topologies: list[TopologyReading]) -> TopologyReading | None:

@@ -6,7 +6,7 @@ import re
 
 from qwendeploy.hardware.naming import looks_like_gpu
 from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
-from qwendeploy.hardware.values import fault
+from qwendeploy.hardware.values import bus_id, fault
 
 _GPU = re.compile(r"^\W{0,4}GPU ?(\d{1,3}): (.{1,120}?)\s*\(UUID: ?([^)\s]{0,60})")
 _REPORT = re.compile(
@@ -24,6 +24,11 @@ _MIG = re.compile(
     r"^\W{0,8}MIG\s+(\S{1,24})\s+Device\s+(\d{1,3}):\s*(?:\(UUID: ?(MIG-[^)\s]{0,100}))?"
 )
 _MIG_PATH = re.compile(r"^MIG-GPU-[^/]{1,60}/(\d{1,4})/(\d{1,4})$")
+_REMOTE = re.compile(
+    r"^\W{0,20}Link\s+\d{1,3}:\s*(?:Remote Device\s+)?"
+    r"((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])(?::\s*Link\s+\d{1,3})?\s*$"
+)
+"""``nvlink -R`` and ``-p``: what is at the other end of a link."""
 _LINK = re.compile(r"^\W{0,20}Link\s+\d{1,3}:\s*(\S.{0,60})$")
 
 
@@ -43,6 +48,10 @@ def read_listing(lines: list[str], reading: Reading) -> None:
             _add(reading, index, match[2], match[3])
         elif match := _MIG.match(line):
             _add_mig(reading, index, match[1], int(match[2]), match[3])
+        elif match := _REMOTE.match(line):
+            if index is not None and (address := bus_id(match[1])):
+                links = reading.nvlink_remote
+                links[index, address] = links.get((index, address), 0) + 1
         elif match := _LINK.match(line):
             if index is not None and re.match(r"\d", match[1]):
                 reading.nvlink_up[index] = (reading.nvlink_up.get(index) or 0) + 1
@@ -61,6 +70,7 @@ def read_listing(lines: list[str], reading: Reading) -> None:
             name = match[2] if capable.issuperset(numbers) else _COLUMNS.split(match[2])[0]
             if not (looks_like_gpu(name) or capable.issuperset(numbers)):
                 continue
+            index = int(numbers[0]) if len(numbers) == 1 else index
             for number in numbers:
                 _add(reading, int(number), name, None)
 

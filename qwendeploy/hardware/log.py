@@ -10,7 +10,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from qwendeploy.errors import UserError
-from qwendeploy.hardware.plain_log import plain_log_as_tree
+from qwendeploy.hardware.plain_log import plain_logs
 from qwendeploy.hardware.reading import GpuReading, MigReading, ProcessReading, Rank, Reading
 from qwendeploy.hardware.values import (
     bus_id,
@@ -59,13 +59,12 @@ def read_xml(text: str, reading: Reading) -> str:
     return "\n".join(rest)
 
 
-def read_plain(lines: list[str], reading: Reading) -> bool:
-    """Take a plain ``nvidia-smi -q`` log in the lines; say whether there was one."""
-    root = plain_log_as_tree(lines)
-    if root is None:
-        return False
-    _read_root(root, reading)
-    return True
+def read_plain(lines: list[str], reading: Reading) -> list[str]:
+    """Take every plain ``nvidia-smi -q`` log in the lines and return the lines without them."""
+    roots, rest = plain_logs(lines)
+    for root in roots:
+        _read_root(root, reading)
+    return rest
 
 
 def _parse(text: str, origin: str) -> ET.Element | None:
@@ -107,8 +106,11 @@ def _read_root(root: ET.Element, reading: Reading) -> None:
     cuda = _first(root, "cuda_version", "cuda_umd_version")
     if cuda and re.fullmatch(r"\d{1,2}\.\d{1,2}", cuda):
         reading.cuda = reading.cuda or cuda
-    for position, element in enumerate(root.findall("gpu")):
-        gpu = _gpu(element, position)
+    known = {bus_id(gpu.bus_id): gpu for gpu in reading.gpus if gpu.rank == Rank.LOG}
+    for element in root.findall("gpu"):
+        gpu = _gpu(element, len(known))
+        earlier = known.setdefault(bus_id(gpu.bus_id) or str(len(known)), gpu)
+        gpu.position = earlier.position
         reading.gpus.append(gpu)
         _read_mig(element, gpu, reading)
         _read_processes(element, gpu, reading)

@@ -1,4 +1,4 @@
-"""What monitors and engines print of GPUs: gpustat, nvtop, a filtered ``nvidia-smi -q``.
+"""What monitors and engines print of GPUs: gpustat, nvtop, dcgmi, ollama, llama.cpp, /proc.
 
 They are asked only where the text holds no output of nvidia-smi itself.
 """
@@ -9,7 +9,7 @@ import re
 
 from qwendeploy.hardware.naming import looks_like_gpu
 from qwendeploy.hardware.reading import GpuReading, Rank, Reading
-from qwendeploy.hardware.values import VERSION, capability, mib
+from qwendeploy.hardware.values import VERSION, bus_id, capability, mib
 
 _GPUSTAT = re.compile(
     r"^\W{0,4}\[(\d{1,3})\]\s+(\S.{1,60}?)\s*\|(.{0,200}?)(\d{1,7}|\?{1,7})\s*/\s*(\d{2,7})\s*MB\b"
@@ -22,12 +22,23 @@ _ENGINE = re.compile(
 )
 _PRODUCT = re.compile(r"^\W{0,8}(?:\d{1,6}[:-]\W{0,8})?Product Name\s{0,60}: (\S.{1,60}?)\s*$")
 
+_DCGMI = re.compile(
+    r"^\W{0,4}\|\s*(\d{1,3})?\s*\| (Name|PCI Bus ID|Device UUID): (\S[^|]{1,80}?)\s*\|"
+)
+_OLLAMA = re.compile(r'msg="inference compute".{0,20}\bid=(GPU-\S{4,40}|\d{1,3})\b(.{1,600})')
+_OLLAMA_NAME = re.compile(r'\b(?:name|description)="([^"]{2,60})"')
+_OLLAMA_COMPUTE = re.compile(r"\bcompute=(\d{1,2}\.\d)\b")
+_OLLAMA_ADDRESS = re.compile(r"\bpci_id=([0-9a-fA-F:.]{7,16})")
+_MODEL = re.compile(r"^\W{0,4}Model:\s{1,20}(\S.{1,60}?)\s*$")
+_LOCATION = re.compile(r"^\W{0,4}Bus Location:\s{1,20}([0-9a-fA-F:.]{7,16})\s*$")
+_UUID = re.compile(r"^\W{0,4}GPU UUID:\s{1,20}(GPU-[0-9a-fA-F-]{8,36})\s*$")
+
 
 def read_monitors(lines: list[str], reading: Reading) -> None:
     """Take the GPUs of the first form that is found, if the reading has none yet."""
     if reading.gpus:
         return
-    for form in (_gpustat, _nvtop, _engine, _products):
+    for form in (_gpustat, _nvtop, _dcgmi, _engine, _ollama, _products, _kernel):
         form(lines, reading)
         if reading.gpus:
             return
@@ -81,3 +92,43 @@ def _products(lines: list[str], reading: Reading) -> None:
     for line in lines:
         if (match := _PRODUCT.match(line)) and looks_like_gpu(match[1]):
             _add(reading, len(reading.gpus), match[1])
+
+
+def _dcgmi(lines: list[str], reading: Reading) -> None:
+    """Take ``dcgmi discovery -l``: a number and three lines a GPU."""
+    for line in lines:
+        match = _DCGMI.match(line)
+        if match is None:
+            continue
+        if match[1] is not None and match[2] == "Name" and looks_like_gpu(match[3]):
+            _add(reading, int(match[1]), match[3])
+        elif reading.gpus and match[2] == "PCI Bus ID" and bus_id(match[3]):
+            reading.gpus[-1].bus_id = match[3]
+        elif reading.gpus and match[2] == "Device UUID":
+            reading.gpus[-1].uuid = match[3]
+
+
+def _ollama(lines: list[str], reading: Reading) -> None:
+    """Take the lines that ollama logs at its start, each GPU once; its sizes are rounded."""
+    for line in lines:
+        match = _OLLAMA.search(line) if "inference compute" in line else None
+        if match is None or match[1] in {gpu.uuid for gpu in reading.gpus}:
+            continue
+        names = [name for name in _OLLAMA_NAME.findall(match[2]) if looks_like_gpu(name)]
+        if names:
+            gpu = _add(reading, len(reading.gpus), names[-1])
+            gpu.uuid = match[1]
+            compute, address = _OLLAMA_COMPUTE.search(match[2]), _OLLAMA_ADDRESS.search(match[2])
+            gpu.compute_capability = capability(compute[1]) if compute else None
+            gpu.bus_id = address[1] if address and bus_id(address[1]) else None
+
+
+def _kernel(lines: list[str], reading: Reading) -> None:
+    """Take ``/proc/driver/nvidia/gpus/*/information``, in the order of addresses."""
+    for line in lines:
+        if (match := _MODEL.match(line)) and looks_like_gpu(match[1]):
+            _add(reading, len(reading.gpus), match[1])
+        elif reading.gpus and (match := _LOCATION.match(line)) and bus_id(match[1]):
+            reading.gpus[-1].bus_id = match[1]
+        elif reading.gpus and (match := _UUID.match(line)):
+            reading.gpus[-1].uuid = match[1]

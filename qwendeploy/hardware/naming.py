@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from qwendeploy.hardware.catalogue import Catalogue, CatalogueGpu
 
-_CUT = re.compile(r"(?:\.{2,}|…)\s*$")
+_CUT = re.compile(r"(?:\.{2,}|…)\s*$|^(?:\.{2,}|…)")
+"""nvidia-smi cuts a name's end; nvitop its beginning."""
 _VGPU = re.compile(r"^(?:(?:NVIDIA|GRID)\s+)+(.{1,30}?)-(?:\d-)?(\d{1,3})([QBCA])(?:ME)?$")
 _BRAND = re.compile(
     r"^(?:NVIDIA (?!SMI\b)|GeForce |Tesla |Quadro |GRID |TITAN |RTX |GTX |CMP )", re.IGNORECASE

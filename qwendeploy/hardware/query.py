@@ -10,8 +10,10 @@ from __future__ import annotations
 import csv
 import re
 
+from qwendeploy.hardware.columns import column, is_column
 from qwendeploy.hardware.naming import looks_like_gpu, series_capability
 from qwendeploy.hardware.reading import GpuReading, ProcessReading, Rank, Reading
+from qwendeploy.hardware.records import records_as_query
 from qwendeploy.hardware.values import (
     VERSION,
     bus_id,
@@ -26,18 +28,6 @@ from qwendeploy.hardware.values import (
     whole,
 )
 
-_UNIT = re.compile(r"\s*\[[A-Za-z%/]{1,8}\]$")
-_GPU_COLUMNS = frozenset(
-    {
-        *("timestamp", "driver_version", "kmd_version", "cuda_version", "count", "index"),
-        *("name", "gpu_name", "uuid", "gpu_uuid", "serial", "gpu_serial", "gpu_bus_id"),
-        *("memory.total", "memory.used", "memory.free", "memory.reserved", "compute_cap"),
-        *("utilization.gpu", "utilization.memory", "enforced.power.limit", "fan.speed", "pstate"),
-        *("persistence_mode", "display_mode", "display_active", "display_attached"),
-        *("compute_mode", "vbios_version", "driver_model.current"),
-    }
-)
-_FAMILIES = ("pci.", "clocks", "ecc.", "power.", "pcie.", "temperature.", "fabric.", "gom.", "mig.")
 _HARMLESS_FAULTS = ("power", "fan", "ecc", "retired", "remapped", "clocks", "encoder", "inforom")
 """Columns that print ``[Unknown Error]`` on healthy cards too (missing sensor or counter)."""
 
@@ -58,14 +48,9 @@ _OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}
 MAX_COUNTED = 64
 
 
-def _column(cell: str) -> str:
-    return _UNIT.sub("", cell.strip().lower())
-
-
 def _is_header(cells: list[str]) -> bool:
-    names = [_column(cell) for cell in cells]
-    known = sum(name in _GPU_COLUMNS or name.startswith(_FAMILIES) for name in names)
-    enough = known == len(names) if len(names) < 4 else known >= 0.5 * len(names)
+    known = sum(map(is_column, cells))
+    enough = known == len(cells) if len(cells) < 4 else known >= 0.5 * len(cells)
     return known >= 1 and enough and not any(fault(cell) for cell in cells)
 
 
@@ -86,7 +71,7 @@ def _header_of(line: str) -> tuple[list[str], str] | None:
             continue
         cells = _split(line, mark)
         if _is_header(cells) and (mark == "," or len(cells) > 1):
-            return [_column(cell) for cell in cells], mark
+            return [column(cell) for cell in cells], mark
     return None
 
 
@@ -101,7 +86,7 @@ def read_query(lines: list[str], reading: Reading) -> None:
     rows: list[dict[str, str]] = []
     alone: list[GpuReading] = []
     position = 0
-    for line in lines:
+    for line in records_as_query(lines):
         if not line.strip() or _LEFT_OUT.match(line) or (mark == "|" and not line.strip(" |:-")):
             continue
         cells = _split(line, mark if header else ",")
@@ -118,7 +103,7 @@ def read_query(lines: list[str], reading: Reading) -> None:
             continue
         if _process_header(cells := _split(line)):
             _take_rows(rows, reading)
-            header, rows = [_column(cell) for cell in cells], []
+            header, rows = [column(cell) for cell in cells], []
         elif (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
             for _ in range(min(int(counted[1]), MAX_COUNTED - len(alone))):
                 alone.append(GpuReading(rank=Rank.CSV, position=len(alone), name=counted[2]))
@@ -173,7 +158,7 @@ def _is_driver(cell: str) -> bool:
 
 
 def _process_header(cells: list[str]) -> bool:
-    names = {_column(cell) for cell in cells}
+    names = {column(cell) for cell in cells}
     return "pid" in names and bool(
         names & {"process_name", "used_memory", "used_gpu_memory", "name"}
     )
@@ -237,10 +222,10 @@ def _named_row(row: dict[str, str], position: int) -> GpuReading | None:
 def _faults(row: dict[str, str]) -> list[str]:
     """Return the fault values of a row; sensor columns that fail on healthy cards do not count."""
     found = []
-    for column, value in row.items():
+    for name, value in row.items():
         problem = fault(value)
         if problem and not (
-            "unknown error" in problem.lower() and column.startswith(_HARMLESS_FAULTS)
+            "unknown error" in problem.lower() and name.startswith(_HARMLESS_FAULTS)
         ):
             found.append(problem)
     return found

@@ -145,6 +145,8 @@ class Reading:
     """GPUs that a matrix of ``topo -p2p`` lists."""
     nvlink_up: dict[int, int | None] = field(default_factory=dict)
     """Active links by GPU; 0 where the tool denies NVLink, ``None`` where it cannot tell."""
+    nvlink_remote: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Links by GPU and address of what is at their other end: a GPU or a switch."""
     driver: str | None = None
     cuda: str | None = None
     smi_version: str | None = None

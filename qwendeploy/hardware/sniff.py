@@ -52,10 +52,10 @@ def read_text(text: str, origin: str) -> Reading:
     read_versions("\n".join(lines), reading)
     read_table(lines, reading)
     read_topologies(lines, reading)
-    if not read_plain(lines, reading):
-        read_listing(lines, reading)
-        read_query(lines, reading)
-        read_monitors(lines, reading)
+    outside = read_plain(lines, reading)
+    read_listing(outside, reading)
+    read_query(outside, reading)
+    read_monitors(outside, reading)
     del reading.gpus[MAX_GPUS:]
     read_failures(rest, reading)
     read_kernel_log(rest, reading)

@@ -19,19 +19,26 @@ from qwendeploy.hardware.reading import (
 )
 from qwendeploy.hardware.values import VERSION, bus_id, fault, mib, switch
 
-_SMI = re.compile(rf"NVIDIA-SMI\s+({VERSION})\b")
+_SMI = re.compile(rf"NVIDIA-SMI(?:\s+version\s*:)?\s+({VERSION})\b")
 _DRIVER = re.compile(
-    rf"(?:Driver|KMD) Version\s*:\s*({VERSION})(?!\S)"
+    rf"(?:Driver|KMD)\s+Version\s*:\s*({VERSION})(?!\S)"
     rf"|NVIDIA-SMI\s+\S+\s+Driver\s+({VERSION})(?!\S)",
     re.IGNORECASE,
 )
-_CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d{1,2}\.\d{1,2})(?![\d.])", re.IGNORECASE)
+_CUDA = re.compile(
+    r"CUDA\s+(?:(?:UMD|Driver)\s+)?Version\s*:\s*(\d{1,2}\.\d{1,2})(?![\d.])", re.IGNORECASE
+)
+"""A mail program may break the line inside; nvitop writes ``CUDA Driver Version``."""
 
 _NAME_CELL = re.compile(
     r"^\s*(\d{1,3})\s+(\S.{0,80}?)\s+(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\s*$", re.IGNORECASE
 )
+_OLD_NAME_CELL = re.compile(r"^\s*(\d{1,3})\.\s{1,3}(\S.{0,60}?)()\s*$")
+"""``0.  Tesla C2075``, as drivers before 300 wrote it, without a mode."""
 _BUS_CELL = re.compile(r"^\s*([0-9A-Fa-f:.]{7,16}|N/A|ERR!)(?:\s+(On|Off|N/A|ERR!))?\s*$")
-_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,3})?\s*[MG]iB)\s*/\s*(\d{1,9}(?:\.\d{1,3})?\s*[MG]iB)")
+_MEMORY = re.compile(
+    r"(\d{1,9}(?:\.\d{1,3})?\s*(?:[KMG]i?)?B)\s*/\s*(\d{1,9}(?:\.\d{1,3})?\s*[MG]i?B)"
+)
 _FAN_ALONE = re.compile(r"^\s*ERR!\s+\d{1,3}C\s+P\d{1,2}\s+\d{1,5}W\s*/")
 _POWER_CAP = re.compile(r"/\s*(\d{1,5})\s*W\b")
 _MIG_CELL = re.compile(r"^\s*(\d{1,3})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*$")
@@ -85,7 +92,8 @@ def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
     """Return the GPU whose first row the cells are, or ``None``."""
     if len(cells) < 2:
         return None
-    name_cell, bus_cell = _NAME_CELL.match(cells[0]), _BUS_CELL.match(cells[1])
+    name_cell = _NAME_CELL.match(cells[0]) or _OLD_NAME_CELL.match(cells[0])
+    bus_cell = _BUS_CELL.match(cells[1])
     if name_cell is None or bus_cell is None:
         return None
     address = bus_cell[1]

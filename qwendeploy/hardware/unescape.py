@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any
 
+from qwendeploy.hardware.columns import is_column
+
 _TAGGED = re.compile(r"&(?:nbsp|lt|gt|quot|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE)
 _BREAK = re.compile(r"<br\s{0,4}/?>\n?", re.IGNORECASE)
 _MARKUP = re.compile(r"</?(?:pre|code|p|div|span|details|summary|tt|samp)(?: [^<>\n]{0,200})?>")
@@ -43,12 +45,23 @@ def _from_json(text: str) -> str:
     while waiting and len(found) < MAX_STRINGS:
         item = waiting.pop()
         if isinstance(item, dict):
+            found.extend(_columns_of(item))
             waiting.extend(reversed(item.values()))
         elif isinstance(item, list):
             waiting.extend(reversed(item))
         elif isinstance(item, str):
             found.append(item)
     return "\n".join(found)
+
+
+def _columns_of(item: dict[Any, Any]) -> list[str]:
+    """Return the query columns among an object's names as ``name : value``, a line each."""
+    lines = [
+        f"{name} : {value}"
+        for name, value in item.items()
+        if is_column(name) and isinstance(value, str | int | float) and len(str(value)) < 200
+    ]
+    return ["", *lines] if len(lines) > 1 else []
 
 
 def _unquoted(line: str) -> str:

@@ -75,7 +75,15 @@ def mib(text: str | None) -> int | None:
     match = _NUMBER.match(text) if text else None
     if match is None:
         return None
-    factor = {"": 1.0, "mib": 1.0, "mb": 1.0, "gib": 1024.0, "gb": 1024.0, "kib": 1 / 1024}
+    factor = {
+        "": 1.0,
+        "mib": 1.0,
+        "mb": 1.0,
+        "gib": 1024.0,
+        "gb": 1024.0,
+        "kib": 1 / 1024,
+        "b": 2**-20,
+    }
     unit = match[2].lower()
     return round(float(match[1]) * factor[unit]) if unit in factor else None
 
