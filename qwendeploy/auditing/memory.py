@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.errors import UserError
-from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides, kv_layout
+from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides
 from qwendeploy.models.memory import (
     blocks_held,
     blocks_reserved,
@@ -16,7 +16,7 @@ from qwendeploy.models.memory import (
     running_at,
 )
 from qwendeploy.planning.fields import FactValue
-from qwendeploy.planning.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool
+from qwendeploy.planning.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,12 @@ class PoolView:
         return self.full_graphs and seats > self.answer.blocks.value
 
     @property
+    def may_lack_seats(self) -> bool:
+        """The seats lie within the pool's band while full decode steps are captured."""
+        seats = self.max_num_seqs or 0
+        return self.full_graphs and seats > self.answer.blocks.low
+
+    @property
     def lacks_step(self) -> bool:
         """With prefix caching a step must hold one block."""
         layout = self.answer.layout
@@ -142,16 +148,7 @@ def blocks_per_full_request(understood: Understood) -> int | None:
     if question is None or question.max_model_len < 1:
         return None
     try:
-        layout = kv_layout(
-            tp=question.tp,
-            spec_method=question.spec_method,
-            spec_tokens=question.spec_tokens,
-            kv_cache_dtype=question.kv_cache_dtype,
-            prefix_cache=question.prefix_cache,
-            state_dtype=question.state_dtype,
-            sliding_drafter=question.sliding_drafter,
-            max_num_batched_tokens=question.max_num_batched_tokens,
-        )
+        layout = layout_of(question)
     except UserError:
         return None
     return blocks_reserved(layout, question.max_model_len)

@@ -85,26 +85,10 @@ def predict_plan(
 ) -> PredictDocument:
     """Return the figures of a plan's option on the plan's machine. Raises as ``predict``."""
     option = plan.option
-    pins = Pins(
-        engine=option.engine,
-        image=option.image,
-        checkpoint=option.checkpoint,
-        quant=option.quant,
-        kv_cache_dtype=option.kv_cache_dtype,
-        spec_method=option.spec_method,
-        spec_tokens=option.spec_tokens,
-        tp=option.tp,
-        replicas=option.replicas,
-        gpu_memory_utilization=option.gpu_memory_utilization,
-        max_model_len=option.max_model_len,
-        max_num_seqs=option.max_num_seqs,
-        max_num_batched_tokens=option.max_num_batched_tokens,
-        capture_size=option.capture_size,
-    )
     workload = plan.workload.model_copy(
         update={"prefix_cache": "on" if option.prefix_cache else "off"}
     )
-    request = Request(pins=pins, listen=plan.listen, port=plan.port, inputs=plan.inputs)
+    request = Request(pins=Pins.of(option), listen=plan.listen, port=plan.port, inputs=plan.inputs)
     return predict(plan.machine, workload, request, grid, knowledge=knowledge, now=now)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwendeploy.documents import KvDtype, SpecMethod
+from qwendeploy.documents import KvDtype, Option, SpecMethod
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,26 @@ class Pins:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     capture_size: int | None = None
+
+    @classmethod
+    def of(cls, option: Option) -> Pins:
+        """Return pins that leave nothing of the option open."""
+        return cls(
+            engine=option.engine,
+            image=option.image,
+            checkpoint=option.checkpoint,
+            quant=option.quant,
+            kv_cache_dtype=option.kv_cache_dtype,
+            spec_method=option.spec_method,
+            spec_tokens=option.spec_tokens,
+            tp=option.tp,
+            replicas=option.replicas,
+            gpu_memory_utilization=option.gpu_memory_utilization,
+            max_model_len=option.max_model_len,
+            max_num_seqs=option.max_num_seqs,
+            max_num_batched_tokens=option.max_num_batched_tokens,
+            capture_size=option.capture_size,
+        )
 
 
 @dataclass(frozen=True)
