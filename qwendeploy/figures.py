@@ -15,6 +15,10 @@ LEVEL = 0.90
 """Coverage that every band claims unless it says otherwise (DESIGN: figure)."""
 
 
+WIDE = 0.20
+"""Half width of a predicted band from which a verdict confirms nothing (DESIGN §7)."""
+
+
 class Kind(StrEnum):
     """Evidence behind a figure, best first; comparison is by ``rank``."""
 

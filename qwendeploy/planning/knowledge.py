@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
@@ -145,6 +145,8 @@ class Knowledge:
             return (self.image(pins.image) or _unknown_image(pins.image),)
         measured = [] if pins.upstream_only else self._measured_forks(box)
         upstream = self._newest_upstream(box)
+        if pins.any_release:
+            upstream = (*upstream, *self._newest_upstream(box, anywhere=True))
         found = {image.name: image for image in (*self._own_images(), *measured, *upstream)}
         return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))
 
@@ -179,8 +181,10 @@ class Knowledge:
         found.sort(key=_age, reverse=True)
         return found[:MEASURED_IMAGES]
 
-    def _newest_upstream(self, box: Box) -> tuple[ImageRow, ...]:
+    def _newest_upstream(self, box: Box, *, anywhere: bool = False) -> tuple[ImageRow, ...]:
         """Return the newest upstream release with evidence, on this card if there is any.
+
+        ``anywhere``: evidence on any card counts as much.
 
         Where the driver is too old for it, the newest with CUDA 12 stands beside it, so that the
         driver rule has something to choose.
@@ -193,11 +197,12 @@ class Knowledge:
             and image.verdict == "ok"
             and not image.moves
         ]
-        for near in (
+        places: list[Callable[[DecodeRow], bool]] = [
             lambda row: row.gpu == box.name,
             lambda row: row.gpu in self._cards_like(box),
             lambda _row: True,
-        ):
+        ]
+        for near in places[2:] if anywhere else places:
             versions = {
                 base_version(row.engine_version)
                 for row in self.rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qwendeploy.documents import (
@@ -14,24 +14,25 @@ from qwendeploy.documents import (
     PlanWarning,
     Predictions,
     Quality,
-    TraceEntry,
 )
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.capacity import capacity_lines
 from qwendeploy.planning.card_names import other_sizes
-from qwendeploy.planning.labels import draft_label, layout_label, option_label
+from qwendeploy.planning.knowledge import as_version
 from qwendeploy.planning.latencies import request_lengths
-from qwendeploy.planning.near_miss import nearest_miss
+from qwendeploy.planning.near_miss import TWIN, nearest_miss
 from qwendeploy.planning.plan_warnings import plan_warnings
-from qwendeploy.planning.ranking import Scored, tie
+from qwendeploy.planning.ranking import Scored, rank, tie
+from qwendeploy.planning.reasons import reasons
 from qwendeploy.planning.scene import Scene, stated_context
 from qwendeploy.planning.stated_weights import STATED, is_folder
 from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.boot import BootRow, boot_rows
 from qwendeploy.units import format_tokens
 
-MOST_REASONS = 3
+LIKE = 0.03
+"""Difference below which the low end of a band tells nothing that its middle does not."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,14 @@ def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Qualit
     capacity, short = capacity_lines(result, best, predictions)
     return Story(
         headlines=(*_headlines(result, best, predictions, lowered), *short),
-        reasons=_reasons(result, best),
+        reasons=reasons(result, best),
         capacity=capacity,
         assumptions=_assumptions(result, best),
-        warnings=plan_warnings(
-            best, predictions, gated(best.candidate.option, result.scene), result.scene
+        warnings=(
+            *plan_warnings(
+                best, predictions, gated(best.candidate.option, result.scene), result.scene
+            ),
+            *_caching_price(result, best, predictions),
         ),
     )
 
@@ -74,24 +78,53 @@ def _headlines(
     if option.engine == "llama.cpp" and scene.pins.engine is None:
         lines.append(_llama_line(result))
     if lowered is not None:
-        lines.append(
-            f"Nothing of class {scene.workload.quality} (8-bit or better) runs {_place(scene)}: "
-            f"class {lowered} is planned. State --quality to insist."
-        )
+        lines.append(_lowered_line(scene, option, lowered))
     if best.predictions.aggregate_decode_tps is None:
         lines.append(
             f"No speed can be predicted on {scene.box.name}: the order of the options is that of "
             "weights class and simplicity, not of speed."
         )
-    if option.fork:
-        lines.append(_fork_line(result, best))
+    lines.append(_fork_line(result, best) if option.fork else _unlisted_line(scene, option))
     lines += [line for gpu in machine.gpus if (line := _slice_line(scene, gpu))]
     if scene.box.unlike:
         lines.append(
             "Unlike cards: everything runs at the pace and memory of the weakest, "
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
-    return [*lines, *_uncertain_limits(scene, predictions), *_held_memory(scene, option)]
+    lines += [*_uncertain_limits(scene, predictions), *_held_memory(scene, option)]
+    return [line for line in lines if line]
+
+
+def _lowered_line(scene: Scene, option: Option, lowered: Quality) -> str:
+    """Return why weights of a coarser class than the default are planned."""
+    asked = scene.workload.quality
+    if scene.pins.quant is not None:
+        return (
+            f"{option.quant} weights are of class {lowered}, coarser than the default {asked}; "
+            "they are planned because they were asked for."
+        )
+    return (
+        f"Nothing of class {asked} (8-bit or better) runs {_place(scene)}: "
+        f"class {lowered} is planned. State --quality to insist."
+    )
+
+
+def _unlisted_line(scene: Scene, option: Option) -> str:
+    """Return what stands behind a plan in an image that no table has; nothing for one it has."""
+    image, version = option.image or "", as_version(option.engine_version)
+    if scene.knowledge.image(image) is not None or version is None or option.engine != "vllm":
+        return ""
+    newest = max(
+        known
+        for row in scene.knowledge.images
+        if row.engine == "vllm" and not row.fork and (known := as_version(row.engine_version))
+    )
+    if version <= newest:
+        return f"{image} is in no table here: by its tag it is taken for vLLM {version}."
+    return (
+        f"{image} is newer than anything known here (vLLM {newest}): flags, rules, memory and "
+        "speed are those of earlier releases, not checked since."
+    )
 
 
 def _uncertain_limits(scene: Scene, predictions: Predictions) -> Iterator[str]:
@@ -164,7 +197,10 @@ def _llama_line(result: Survey) -> str:
     """Return why llama.cpp is planned: what vLLM's nearest option fell short of."""
     refused = [entry for entry in result.trace if "vllm" in entry.option.rsplit(" · ", 1)[-1]]
     miss = nearest_miss(refused) or next(iter(refused), None)
-    why = f" (nearest: {miss.option}: {miss.reason})" if miss is not None else ""
+    why = ""
+    if miss is not None:
+        back = f"; would return with {miss.would_return}" if miss.would_return else ""
+        why = f" (nearest: {miss.option}: {miss.reason}{back})"
     return (
         f"No vLLM option fits here{why}: llama.cpp with a GGUF is planned. Its speed is estimated "
         "from few runs of one request."
@@ -179,113 +215,41 @@ def _fork_line(result: Survey, best: Scored) -> str:
             f"{option.image} is in no table here: by its tag it is taken to be a third party's "
             f"build of vLLM {option.engine_version}, and nothing of it was measured."
         )
-    seen = {-1: "the one measured on this machine", 0: "the one measured on this card"}
+    seen = {
+        -1: "the one measured on this machine",
+        0: "the one measured on this card",
+        1: "not measured as this option, sister images of it were on this card",
+    }
     text = (
         f"{option.image} is a third party's image without public source; it is "
         f"{seen.get(best.tier, 'not measured as this option on this card')}."
     )
     if scene.pins.image:
         return text
-    upstream = next((item for item in result.ranked if not item.candidate.option.fork), None)
+    upstream = best_upstream(result)
     if upstream is None:
         return text + " No upstream option is feasible."
-    mine = best.predictions.aggregate_decode_tps
-    other = upstream.predictions.aggregate_decode_tps
-    price = ""
-    if mine is not None and other is not None:
-        change = (other.value - mine.value) / mine.value
-        objective = scene.workload.objective
-        by_speed = objective is not Objective.CAPACITY
-        tied = ", a tie" if by_speed and tie(upstream, best, objective) else ""
-        price = f": {change:+.0%} ({other.kind}{tied})" if round(change, 2) else ": as fast"
+    price = _price(upstream, best, scene.workload.objective)
     return f"{text} --upstream-only takes {upstream.candidate.option.image}{price}."
 
 
-def _reasons(result: Survey, best: Scored) -> tuple[str, ...]:
-    """Return what the option gains over its nearest neighbours in each respect, largest first."""
-    option = best.candidate.option
-    found: list[tuple[float, str]] = []
-    own = _own_runs_line(result, option)
-    respects: list[tuple[str, Callable[[Option], object]]] = [
-        (option.quant, lambda other: other.quant),
-        (draft_label(option), lambda other: draft_label(other)),
-        (layout_label(option), lambda other: layout_label(other)),
-        (f"{option.kv_cache_dtype} KV", lambda other: other.kv_cache_dtype),
-    ]
-    for label, respect in respects:
-        reason = _against_neighbour(result, best, label, respect)
-        if reason is not None:
-            found.append(reason)
-    found.sort(key=lambda item: -item[0])
-    texts = [text for _, text in found]
-    if not texts:
-        texts.append("It is the only option that the rules and the memory leave.")
-    return (*own, *texts[:MOST_REASONS])
+def best_upstream(result: Survey) -> Scored | None:
+    """Return what would be chosen among the options without a third party's image."""
+    own = [item for item in result.ranked if not item.candidate.option.fork]
+    return next(iter(rank(own, result.scene.workload.objective)), None)
 
 
-def _own_runs_line(result: Survey, option: Option) -> tuple[str, ...]:
-    """Return which own runs of this machine stand above the tables, if there are any."""
-    own = result.scene.knowledge.own
-    if own is None:
-        return ()
-    labels = [*own.labels, *(start.label for start in own.starts if start.label not in own.labels)]
-    if not labels:
-        return ()
-    about = "this option" if own.measured_here(option) else "other options"
-    return (
-        f"Own runs of this machine ({about}) outrank the tables: {', '.join(labels)}; "
-        "qwendeploy data forget ID takes one back.",
-    )
-
-
-def _against_neighbour(
-    result: Survey, best: Scored, label: str, respect: Callable[[Option], object]
-) -> tuple[float, str] | None:
-    """Return (gain, text) against the best option that differs in this respect."""
-    objective = result.scene.workload.objective
-    option = best.candidate.option
-    mine = best.score(objective)
-    rivals = [item for item in result.ranked if respect(item.candidate.option) != respect(option)]
-    if rivals:
-        rival = max(rivals, key=lambda item: item.score(objective))
-        other = rival.score(objective)
-        if other <= 0 or mine <= 0:
-            return None
-        gain = mine / other - 1
-        name = _respect_name(rival.candidate.option, option, respect)
-        evidence = rival.predictions.aggregate_decode_tps
-        kind = f" ({evidence.kind})" if evidence else ""
-        if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
-            return 0.0, f"{label} ties with {name}{kind} and is simpler or better measured."
-        return gain, f"{label}: {gain:+.0%} on the low end of the band against {name}{kind}."
-    return _only_one(result.trace, label, option, respect)
-
-
-def _respect_name(rival: Option, option: Option, respect: Callable[[Option], object]) -> str:
-    changed = [
-        text
-        for text, before in (
-            (rival.quant, option.quant),
-            (draft_label(rival), draft_label(option)),
-            (layout_label(rival), layout_label(option)),
-            (f"{rival.kv_cache_dtype} KV", f"{option.kv_cache_dtype} KV"),
-        )
-        if text != before
-    ]
-    return " + ".join(changed) or str(respect(rival))
-
-
-def _only_one(
-    trace: Sequence[TraceEntry], label: str, option: Option, respect: Callable[[Option], object]
-) -> tuple[float, str] | None:
-    """Return why nothing else was left in this respect, from the trace."""
-    own = set(option_label(option).split(" · "))
-    del respect
-    for entry in trace:
-        parts = set(entry.option.split(" · "))
-        if entry.effect == "rejected" and label in own - parts and len(own - parts) == 1:
-            return 1.0, f"{label}: {' '.join(parts - own)} is out, {entry.reason}."
-    return None
+def _price(other: Scored, best: Scored, objective: Objective) -> str:
+    """Return what another option costs, in the middle of the band and at its low end."""
+    mine, rate = best.predictions.aggregate_decode_tps, other.predictions.aggregate_decode_tps
+    if mine is None or rate is None:
+        return ""
+    middle, low = rate.value / mine.value - 1, rate.low / mine.low - 1
+    tied = objective is not Objective.CAPACITY and tie(other, best, objective)
+    told = f"{middle:+.0%}" if round(middle, 2) else "as fast"
+    if abs(middle - low) > LIKE:
+        told += f" in the middle of the band, {low:+.0%} at its low end"
+    return f": {told} ({rate.kind}{', a tie' if tied else ''})"
 
 
 def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
@@ -317,6 +281,32 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         isl, osl = request_lengths(result.load.context, workload.isl, workload.osl, longest)
         lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
     return tuple(lines)
+
+
+def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
+    """Yield what it costs that prefix caching is left off with MTP, and what has it on."""
+    option, cold = best.candidate.option, predictions.ttft_cold_ms
+    if option.prefix_cache or cold is None or not any(e.rule == TWIN for e in result.trace):
+        return
+    text = (
+        "prefix caching stays off with MTP until verify's prefix gate has passed here "
+        f"(--prefix-cache on): every turn prefills its whole prompt again, {cold.value / 1000:.1f} "
+        "s for that of this plan"
+    )
+    cached = [
+        item
+        for item in result.ranked
+        if item.candidate.option.spec_method == "none"
+        and item.candidate.option.quant == option.quant
+        and item.candidate.option.prefix_cache
+    ]
+    rate = cached[0].predictions.aggregate_decode_tps if cached else None
+    if rate is not None:
+        text += (
+            f". For agents: --spec none has caching on and decodes at {rate.value:,.0f} "
+            f"({rate.low:,.0f}–{rate.high:,.0f}) tok/s"
+        )
+    yield PlanWarning(rule=TWIN, text=text)
 
 
 # --- download and start ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from qwendeploy.documents import TraceEntry
 
@@ -19,6 +19,9 @@ _ORDER = (
     "weights-do-not-fit",
 )
 """Rules from the last that an option meets to the first: a later one was nearer to running."""
+TWIN = "prefix-caching-with-mtp"
+"""Puts out an option whose twin without prefix caching is judged besides."""
+
 _NUMBER = re.compile(r"[\d,]+(?:\.\d+)?")
 
 
@@ -27,12 +30,28 @@ def nearest_miss(trace: Iterable[TraceEntry]) -> TraceEntry | None:
 
     Options that got further count as nearer; among those of one rule the smaller shortfall does.
     """
-    known = [
-        (_ORDER.index(entry.rule), _size(entry.missed_by), entry)
+    known = [entry for entry in trace if entry.effect == "rejected" and entry.rule in _ORDER]
+    return min(known, key=nearness) if known else None
+
+
+def telling(trace: Sequence[TraceEntry]) -> list[TraceEntry]:
+    """Return the refusals but those of options whose twin without prefix caching was refused too.
+
+    The twin's reason is what stands in the way.
+    """
+    labels = {entry.option for entry in trace if entry.rule != TWIN}
+    return [
+        entry
         for entry in trace
-        if entry.effect == "rejected" and entry.rule in _ORDER
+        if entry.rule != TWIN
+        or entry.option.replace("prefix cache on", "prefix cache off") not in labels
     ]
-    return min(known, key=lambda item: item[:2])[2] if known else None
+
+
+def nearness(entry: TraceEntry) -> tuple[int, float]:
+    """Return how near a refused option came, nearest first; what no rule measures comes last."""
+    order = _ORDER.index(entry.rule) if entry.rule in _ORDER else len(_ORDER)
+    return order, _size(entry.missed_by)
 
 
 def _size(text: str | None) -> float:

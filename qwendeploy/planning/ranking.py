@@ -123,6 +123,29 @@ def tie(item: Scored, best: Scored, objective: Objective) -> bool:
     return mine >= top * (1 - width)
 
 
+def preference(best: Scored, other: Scored, objective: Objective) -> str:
+    """Return in words what placed an option before one that its score ties with."""
+    if objective is Objective.CAPACITY:
+        if not tie(other, best, Objective.THROUGHPUT):
+            return "decodes faster"
+        objective = Objective.THROUGHPUT
+    if best.tier < other.tier:
+        return {
+            -1: "was run on this machine",
+            0: "was measured on this card",
+            1: "was measured on this card in a sister image",
+        }[best.tier]
+    if best.evidence < other.evidence:
+        return "is better measured"
+    if best.quality.rank < other.quality.rank:
+        return f"is of class {best.quality}"
+    if level(best.score(objective, "value")) > level(other.score(objective, "value")):
+        return "has the higher middle of the band"
+    if best.complexity < other.complexity:
+        return "is simpler"
+    return "has the higher low end"
+
+
 def _half_width(item: Scored) -> float:
     rate = item.predictions.aggregate_decode_tps
     return rate.half_width if rate is not None else 0.0

@@ -30,9 +30,9 @@ from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.knowledge_here import knowledge_for
 from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.latencies import request_lengths
-from qwendeploy.planning.near_miss import nearest_miss
+from qwendeploy.planning.near_miss import nearest_miss, telling
 from qwendeploy.planning.predictions import Load, cell, predict
-from qwendeploy.planning.ranking import Scored, tie
+from qwendeploy.planning.ranking import Scored, preference, tie
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
@@ -109,14 +109,26 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
     refused: tuple[TraceEntry, ...] = ()
     result = None
     for engine in engines:
-        for quality in classes:
-            result = survey(scene, quality, engine)
-            if result.ranked:
-                result = replace(result, trace=(*result.trace, *refused))
-                return result, quality if quality is not asked else None
+        for of_releases in _widened(scene, engine):
+            for quality in classes:
+                result = survey(of_releases, quality, engine)
+                if result.ranked:
+                    result = replace(result, trace=(*result.trace, *refused))
+                    return result, quality if quality is not asked else None
         refused += result.trace if result is not None else ()
     assert result is not None
     return replace(result, trace=refused), None
+
+
+def _widened(scene: Scene, engine: str) -> list[Scene]:
+    """Return the scene, then the one with releases that nobody ran on this card, if there are."""
+    if engine != "vllm" or scene.pins.image:
+        return [scene]
+    wider = replace(scene.pins, any_release=True)
+    known = scene.knowledge
+    if known.candidate_images(scene.box, wider) == known.candidate_images(scene.box, scene.pins):
+        return [scene]
+    return [scene, replace(scene, request=replace(scene.request, pins=wider))]
 
 
 def _looser_class(scene: Scene) -> Quality | None:
@@ -222,8 +234,9 @@ def alternatives(result: Survey, best: Scored, rates: Rates) -> tuple[Alternativ
             seen.add(kind)
             found.append(item)
     if best.candidate.option.fork:
-        upstream = [item for item in found if not item.candidate.option.fork][:1]
-        found = upstream + [item for item in found if item not in upstream]
+        upstream = [item for item in (narrative.best_upstream(result),) if item is not None]
+        first = [_kind(item.candidate.option) for item in upstream]
+        found = upstream + [item for item in found if _kind(item.candidate.option) not in first]
     return tuple(
         Alternative(
             option=item.candidate.option,
@@ -256,7 +269,7 @@ def _why_not(item: Scored, best: Scored, objective: Objective) -> str:
         return "no figure to rank by"
     gap = (top - mine) / top
     if tie(item, best, objective):
-        return f"ties on {what}; the chosen option has better evidence, class or is simpler"
+        return f"ties on {what}; the chosen option {preference(best, item, objective)}"
     return f"{gap:.0%} fewer {what} on the low end of the band"
 
 
@@ -290,11 +303,12 @@ def _no_plan(result: Survey, looser: Quality | None) -> NoPlan:
     """Return the refusal: what came nearest, and what would bring an option back."""
     if not result.trace:
         return NoPlan("no option matches the stated settings", where="settings")
-    counts = Counter(entry.rule for entry in result.trace if entry.rule != "quality-class")
-    entry = nearest_miss(result.trace)
+    trace = telling(result.trace)
+    counts = Counter(entry.rule for entry in trace if entry.rule != "quality-class")
+    entry = nearest_miss(trace)
     if entry is None:
         rule = counts.most_common(1)[0][0] if counts else "quality-class"
-        entry = next(item for item in result.trace if item.rule == rule)
+        entry = next(item for item in trace if item.rule == rule)
     return NoPlan(
         f"no option is feasible; the nearest: {entry.reason}"
         + (f" ({shortfall(entry.missed_by)})" if entry.missed_by else ""),

@@ -6,17 +6,21 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from qwendeploy.documents import Plan, Predictions, TraceEntry
-from qwendeploy.figures import Figure
+from qwendeploy.documents import Gpu, Plan, Predictions, TraceEntry
+from qwendeploy.figures import WIDE, Figure
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label, shortfall
-from qwendeploy.planning.near_miss import nearest_miss
+from qwendeploy.planning.near_miss import nearest_miss, telling
+from qwendeploy.tables.gpus import find_gpu
 from qwendeploy.units import format_count, format_tokens
 
 WIDTH = 100
 MOST_ALTERNATIVES = 2
 MOST_REASONS = 3
 MOST_WARNINGS = 6
+OTHER_MEMORY = 0.15
+"""Share by which a card's memory differs from its model's where it is another build; drivers and
+ECC take up to a tenth."""
 
 
 def figure_text(figure: Figure | None, unit: str | None = None, reason: str = "") -> str:
@@ -66,7 +70,7 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
 def machine_line(plan: Plan) -> str:
     """Return count and name of the GPUs that the plan uses."""
     used = plan.option.gpus_used
-    names = {gpu.index: gpu.model or gpu.name for gpu in plan.machine.gpus}
+    names = {gpu.index: _card_name(gpu) for gpu in plan.machine.gpus}
     kinds = Counter(names[index] for index in plan.gpu_indices[:used] if index in names)
     slices = [
         device.profile or "slice"
@@ -77,6 +81,17 @@ def machine_line(plan: Plan) -> str:
     text += f" MIG {slices[0]}" if slices else ""
     idle = len(plan.machine.usable_gpu_indices) - used
     return f"{text} ({idle} idle)" if idle > 0 else text
+
+
+def _card_name(gpu: Gpu) -> str | None:
+    """Return the name of a card, with its memory where it has not that of its model."""
+    name = gpu.model or gpu.name
+    listed = find_gpu(name) if name else None
+    if listed is None or gpu.memory_mib is None or gpu.mig or not listed.memory_mib:
+        return name
+    if abs(gpu.memory_mib / listed.memory_mib - 1) < OTHER_MEMORY:
+        return name
+    return f"{name} with {gpu.memory_mib / 1024:.0f} GiB"
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -119,6 +134,7 @@ def _figures(plan: Plan) -> list[str]:
             + _running(point.concurrency, figures),
         ),
         *_over_content(figures),
+        *_undecided(figures),
         ("per user", figure_text(figures.per_user_decode_tps)),
         ("TPOT", figure_text(figures.tpot_ms)),
         ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
@@ -157,6 +173,20 @@ def _over_content(figures: Predictions) -> list[tuple[str, str]]:
         return []
     band = f"{format_count(span.low)}–{format_count(span.high)}"
     return [("by content", f"{band} {span.unit} from prose to code (--content says which)")]
+
+
+def _undecided(figures: Predictions) -> list[tuple[str, str]]:
+    """Return the row that says that ``verify`` cannot confirm a rate this uncertain."""
+    rate = figures.aggregate_decode_tps
+    if rate is None or rate.half_width <= WIDE:
+        return []
+    return [
+        (
+            "verify",
+            f"can refute this rate, not confirm it: ±{rate.half_width:.0%} is more than "
+            f"±{WIDE:.0%}; data import of its run narrows the next plan",
+        )
+    ]
 
 
 def _pool(figures: Predictions) -> str:
@@ -201,8 +231,7 @@ def _alternatives(plan: Plan) -> list[str]:
     rows = []
     for other in plan.alternatives[:MOST_ALTERNATIVES]:
         option = other.option
-        rate = other.predictions.aggregate_decode_tps
-        speed = f"{format_count(rate.value)} {rate.unit} {rate.kind}" if rate else "no figure"
+        speed = figure_text(other.predictions.aggregate_decode_tps)
         rows.append(
             f"{option.quant} · {draft_label(option)} · {layout_label(option)} · "
             f"{option.kv_cache_dtype} KV · {(option.image or option.engine).rsplit('/', 1)[-1]}: "
@@ -222,7 +251,7 @@ def _warnings(plan: Plan) -> list[str]:
 def no_plan_text(trace: Sequence[TraceEntry]) -> str:
     """Return the rejections of a refused plan, one line per rule with how many options it took."""
     by_rule: dict[str, list[TraceEntry]] = {}
-    for entry in trace:
+    for entry in telling(trace):
         by_rule.setdefault(entry.rule, []).append(entry)
     lines = ["Nothing feasible. What rejected the options:"] if by_rule else []
     for rule, entries in sorted(by_rule.items(), key=lambda item: -len(item[1])):
