@@ -15,6 +15,9 @@ from qwendeploy.planning.survey import Survey
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.units import format_tokens
 
+OLDEST = 8.0
+"""Compute capability from which a larger card is proposed: Ampere, the first with bf16."""
+
 
 @dataclass(frozen=True)
 class Room:
@@ -97,7 +100,7 @@ def _slot_lines(
 
 def _room(memory: Memory, option: Option, concurrency: int) -> Room:
     share = -(-concurrency // option.replicas)
-    full = memory.pool // memory.per_request * option.replicas
+    full = memory.running_at(memory.max_model_len) * option.replicas
     return Room(full, memory.longest_for(share))
 
 
@@ -130,14 +133,20 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
 
 
 def _larger_card(scene: Scene) -> tuple[str, int] | None:
-    """Return the smallest listed data-centre or workstation card with a quarter more memory."""
-    listed = [
-        (card.memory_mib, card.name)
+    """Return the smallest card with a quarter more memory, of those that anybody measured.
+
+    Where all of those are smaller, any listed workstation or data-centre card counts.
+    """
+    larger = [
+        (card.memory_mib, card.name, card.segment)
         for card in gpus()
         if card.memory_mib
-        and card.segment in ("workstation", "datacenter")
         and card.vendor == "NVIDIA"
         and card.memory_mib > 1.25 * scene.box.vram_mib
-        and (card.compute_capability or "0") >= "8"
+        and not card.unified
+        and float(card.compute_capability or 0) >= OLDEST
     ]
-    return (min(listed)[1], min(listed)[0]) if listed else None
+    measured = {row.gpu for row in scene.knowledge.rows if row.usable}
+    known = [item for item in larger if item[1] in measured]
+    found = known or [item for item in larger if item[2] in ("workstation", "datacenter")]
+    return (min(found)[1], min(found)[0]) if found else None
