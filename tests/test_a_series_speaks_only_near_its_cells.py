@@ -1,4 +1,4 @@
-"""A series that stops at four requests says nothing at thirty-two: the joint fit does."""
+"""A series that stops at four requests says little at thirty-two: the joint fit carries it on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
-from qwendeploy.planning.rates import FAR
 
 PAIR = ("--gpu", "RTX PRO 6000", "--gpus", "2")
 
@@ -22,16 +20,18 @@ def rate_of(run: Any, *settings: str) -> dict[str, Any]:
 UPSTREAM = ("--upstream-only", "--quant", "fp8", "--tp", "2", "--spec", "mtp", "--spec-tokens", "3")
 
 
-def test_far_outside_its_cells_the_joint_fit_answers(run: Any) -> None:
+def test_far_outside_its_cells_the_joint_fit_is_heard(run: Any) -> None:
     far = rate_of(run, *UPSTREAM, "--c", "32")
 
-    assert "v0.20.1" not in far["source"]
-    assert (far["high"] - far["low"]) / 2 / far["value"] < FAR
+    assert "beyond its cells with the step physics" in far["source"]
+    assert (far["high"] - far["low"]) / 2 / far["value"] < 0.3
 
 
 @pytest.mark.parametrize("concurrency", ["1", "4"])
 def test_at_its_cells_the_series_answers(run: Any, concurrency: str) -> None:
-    assert "v0.20.1" in rate_of(run, *UPSTREAM, "--c", concurrency)["source"]
+    source = rate_of(run, *UPSTREAM, "--c", concurrency)["source"]
+    assert "v0.20.1" in source
+    assert "beyond its cells" not in source
 
 
 def test_a_longer_draft_is_never_surer_than_the_measured_one(run: Any) -> None:

@@ -21,7 +21,7 @@ separate contexts cost is ``qwendeploy.models.separate``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -29,6 +29,7 @@ from typing import Protocol
 import numpy as np
 
 from qwendeploy.figures import LEVEL, Kind
+from qwendeploy.models.anchored import Anchor, combined
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.gp import Field
 from qwendeploy.models.nnls import Array, nnls_normal
@@ -38,6 +39,10 @@ CONTEXT_UNIT = 16384.0
 """Tokens of context per unit of ``x``."""
 FEW_CELLS = 20
 """Below this many cells a series' band comes from its own leave-one-out errors."""
+Z = 1.645
+"""Two-sided 0.90 of a normal distribution."""
+Physics = Callable[[Array], Array]
+"""Log step times, in seconds, at points (concurrency, context in tokens), one row each."""
 T_QUANTILE = 2.132
 """Where |t| with four degrees of freedom has 0.90 of its probability."""
 KNEES = (8.0, 16.0)
@@ -226,12 +231,20 @@ class SeriesFit:
         """Costs in seconds of the terms 1, c, c·x, x, c², (c−8)₊, (c−16)₊; all >= 0."""
         return tuple(float(value) for value in self._posterior.coefficients)
 
-    def predict(self, concurrency: float, context: float, *, drift: bool = False) -> Estimate:
+    def predict(
+        self,
+        concurrency: float,
+        context: float,
+        *,
+        drift: bool = False,
+        physics: Physics | None = None,
+    ) -> Estimate:
         """Return the aggregate decode rate in tokens/s with its band at 0.90.
 
         ``drift`` widens the band by what another session, host or image adds. The kind is
         ``measured`` at a cell of the series, ``interpolated`` where cells lie on all four sides
-        (no less and no more concurrency and context), else ``extrapolated``.
+        (no less and no more concurrency and context), else ``extrapolated``: there ``physics``,
+        if given, is heard too (``models.anchored``).
 
         Raises:
             ValueError: the concurrency is below 1 or the context negative.
@@ -241,13 +254,26 @@ class SeriesFit:
         point = np.array([[concurrency, context]], dtype=np.float64)
         log_time, deviation = self.log_time(point)
         reach = self.band_factor * deviation
+        basis, octaves = self.basis, self.octaves_outside(concurrency, context)
+        if physics is not None and octaves > 0:
+            basis = f"{basis}; beyond its cells with the step physics"
+            moved = self._moved(physics, point)
+            log_time, deviation = combined((log_time, reach / Z), moved, octaves)
+            reach = Z * deviation
         if drift:
             reach = math.hypot(reach, math.asinh(self.hyper.drift_band(concurrency)))
         value = concurrency * math.exp(-log_time)
         kind, n = self.kind(concurrency, context)
-        return Estimate(
-            value, value * math.exp(-reach), value * math.exp(reach), kind, n, self.basis
-        )
+        return Estimate(value, value * math.exp(-reach), value * math.exp(reach), kind, n, basis)
+
+    def _moved(self, physics: Physics, point: Array) -> tuple[float, float]:
+        """Return the physics' log step time at a point, moved to the cells, and their scatter."""
+        cells = self._own
+        times = physics(np.vstack([cells.points, point]))
+        rest = np.log(cells.times) - times[:-1]
+        anchor = Anchor(_coordinates(cells.points), rest)
+        shift, scatter = anchor.shift(_coordinates(point)[0])
+        return float(times[-1]) + shift, scatter
 
     def kind(self, concurrency: float, context: float) -> tuple[Kind, int]:
         """Return the kind of evidence at a point and the repetitions behind it."""

@@ -94,7 +94,7 @@ class Features:
     acceptance_length: float | None = None
     content: str = "mixed"
     acceptance_known: bool = False
-    concurrency: int = 1
+    concurrency: float = 1
     context: float = 0.0
     contexts: Contexts = "separate"
     capture_size: int | None = None

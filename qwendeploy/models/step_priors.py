@@ -94,6 +94,6 @@ NOISE: tuple[tuple[int, float], ...] = ((1, 0.06), (1 << 30, 0.04))
 """Up to this concurrency, repetition of the log rate on one host and what the formula misses."""
 
 
-def noise(concurrency: int) -> float:
+def noise(concurrency: float) -> float:
     """Return the standard deviation of a single log rate at this concurrency."""
     return next(spread for limit, spread in NOISE if concurrency <= limit)

@@ -114,6 +114,14 @@ class TransferFit:
             )
         return results
 
+    def log_rates(self, points: Sequence[Features]) -> Array:
+        """Return the logarithms of the rates alone: without their spread they cost little."""
+        asked = [(i, variant) for i, point in enumerate(points) for variant in point.variants()]
+        model = StepModel([variant for _, variant in asked], self.names)
+        logs = model.log_rate(self.theta[None])[0]
+        at = np.asarray([i for i, _ in asked])
+        return np.asarray(np.bincount(at, logs) / np.bincount(at))
+
     def scale_of(self, point: Features, tier: str) -> float:
         """Return the band factor of a tier; hosts put together at home have their own."""
         usual = self.scale.get(tier, 1.0)

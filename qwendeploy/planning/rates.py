@@ -25,6 +25,7 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
+from qwendeploy.planning.anchors import StepTimes
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
@@ -35,7 +36,7 @@ from qwendeploy.planning.transfer_rows import (
     transfer_fit,
     weight_features,
 )
-from qwendeploy.tables.series import Series
+from qwendeploy.tables.series import Series, SeriesKey
 
 if TYPE_CHECKING:
     from qwendeploy.planning.own_runs import OwnPoint
@@ -43,9 +44,8 @@ if TYPE_CHECKING:
 FEWEST_CELLS = 6
 """Cells below which a series cannot carry a curve and the joint fit speaks instead."""
 
-FAR = 0.35
-"""Half band beyond which a series is asked too far outside its cells, and the joint fit speaks
-instead: what that fit may claim on a card that has rows (DESIGN: accuracy goals)."""
+FAR = 1.5
+"""Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
 
 DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
 FULL_LAYERS = 16
@@ -175,7 +175,7 @@ class Rates:
             basis=f"{rate.basis}; acceptance from prose to code",
         )
 
-    def tier(self, option: Option, concurrency: int, context: int, contexts: str) -> int:
+    def tier(self, option: Option, concurrency: int, context: int) -> int:
         """Return how near the evidence for a rate is.
 
         -1 runs of this very machine, 0 this image's series, 1 a sister's, 2 the joint fit.
@@ -184,8 +184,10 @@ class Rates:
         if own is not None and own.measured_here(option):
             return -1
         match = self.best_series(option)
-        point = Point(max(1.0, concurrency / option.replicas), context, contexts)
-        if match is None or self._from_series(option, point) is None:
+        if match is None:
+            return 2
+        share = max(1.0, concurrency / option.replicas)
+        if self._fit(match[0]).octaves_outside(share, context) > FAR:
             return 2
         return 0 if match[1] else 1
 
@@ -246,9 +248,8 @@ class Rates:
             return None
         series, same_image = match
         fit = self._fit(series)
-        rate = fit.predict(point.concurrency, point.context, drift=True)
-        if rate.half_width > FAR:
-            return None
+        physics = self._step_times(series, option)
+        rate = fit.predict(point.concurrency, point.context, drift=True, physics=physics)
         if not same_image:
             rate = replace(rate, kind=weakest(rate.kind, Kind.TRANSFERRED))
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
@@ -263,7 +264,7 @@ class Rates:
             fp8 = option.kv_cache_dtype == "fp8"
             rate = separate_rate(
                 rate,
-                fit.predict(point.concurrency, 0, drift=True),
+                fit.predict(point.concurrency, 0, drift=True, physics=physics),
                 concurrency=point.concurrency,
                 context=point.context,
                 acceptance_length=accepted.value,
@@ -282,6 +283,22 @@ class Rates:
         if self.scene.knowledge.complete:
             return series_fit(series)
         return fit_with(series, default_hyper(), universe)
+
+    def _step_times(self, series: Series, option: Option) -> StepTimes | None:
+        """Return the joint physics of a series' option; ``None`` for an unknown card."""
+        key = (series.key, option.image)
+        if key not in self._physics:
+            # the server that the cells were measured on, which may be a sister of the option's
+            there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
+            measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
+            contexts = series.contexts or "shared"
+            features = self._features(measured, Point(1.0, 0, contexts))
+            self._physics[key] = None if features is None else StepTimes(features)
+        return self._physics[key]
+
+    @cached_property
+    def _physics(self) -> dict[tuple[SeriesKey, str | None], StepTimes | None]:
+        return {}
 
     def _for_content(self, rate: Estimate, option: Option) -> Estimate:
         """Return the rate for the stated content; the study's own prompt is the unit."""
@@ -326,7 +343,7 @@ class Rates:
                 spec_method=option.spec_method,
                 spec_tokens=option.spec_tokens,
                 content=self._content,
-                concurrency=max(1, round(point.concurrency)),
+                concurrency=max(1.0, point.concurrency),
                 context=float(point.context),
                 contexts=point.contexts,  # type: ignore[arg-type]
                 capture_size=capture_size(option),

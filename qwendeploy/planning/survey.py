@@ -42,12 +42,7 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
             scene.knowledge.quality(candidate.option),
             running(candidate, load),
             scene.knowledge.support(candidate.option, scene.box),
-            rates.tier(
-                candidate.option,
-                max(1, running(candidate, load)),
-                load.context,
-                load.shared_by(candidate),
-            ),
+            rates.tier(candidate.option, max(1, running(candidate, load)), load.context),
         )
         for candidate, figures in zip(
             candidates,
