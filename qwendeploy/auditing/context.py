@@ -39,6 +39,8 @@ class Hints:
     """The container runtime hands the cards in by default; ``None`` is not known."""
     cache_on_host: bool | None = None
     open_network: bool | None = None
+    display_gib: float | None = None
+    """Memory that a desktop was said to hold on the card."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,15 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
     cards = content.get("cards") or [content] * _whole(content.get("count", 1), origin, "count")
     gpus = []
     vendors = set()
+    said = str(content.get("notes") or "")
+    display = _display(content, said)
     shared = False
     for index, card in enumerate(cards):
         name = str(card.get("gpu") or "")
         memory = card.get("vram_mib")
-        model = find_gpu(name, memory_mib=memory) if name else None
+        sliced = _SLICE.search(name)
+        whole = _SLICE.sub("", name) if sliced else name
+        model = find_gpu(whole, memory_mib=None if sliced else memory) if name else None
         vendors.add(_vendor(name, model.vendor if model else None))
         shared |= model is not None and model.unified
         gpus.append(
@@ -107,10 +113,11 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
                 memory_mib=_whole(memory, origin, "vram_mib") if memory else None,
                 compute_capability=model.compute_capability if model else None,
                 compute_capability_by_name=model is not None,
+                mig=sliced is not None,
+                display=display,
             )
         )
     unified = content.get("unified_memory_gib")
-    said = str(content.get("notes") or "")
     system = str(content.get("os") or "unknown").lower()
     interconnect = str(content.get("interconnect") or "unknown").lower()
     if interconnect not in _INTERCONNECTS:
@@ -147,9 +154,45 @@ def _driver(value: object) -> str | None:
 def _vendor(name: str, known: str | None) -> str:
     if known:
         return known.lower()
-    if re.search(r"\b(AMD|Radeon|Instinct|MI\d{2,3})\b", name):
+    if re.search(r"\b(AMD|Radeon|Instinct|MI\d{2,3}X?)\b", name):
         return "amd"
-    return "intel" if re.search(r"\b(Intel|Arc)\b", name) else "nvidia"
+    if re.search(r"\b(Ascend|910[ABC]\d?|TPU|Trainium|Inferentia|Apple|MTT)\b", name):
+        return "other"
+    return "intel" if re.search(r"\b(Intel|Arc|Gaudi)\b", name) else "nvidia"
+
+
+_SLICE = re.compile(r"\s+MIG\b.*$", re.IGNORECASE)
+"""What nvidia-smi -L writes behind a card's name for a slice of it: ``MIG 3g.40gb``."""
+_DESKTOP = re.compile(r"\b(desktop|monitors?|displays?|xorg|gnome|kde|wayland)\b", re.IGNORECASE)
+_NO_DESKTOP = re.compile(
+    r"\b(headless|no (?:desktop|monitor|display)|without (?:a )?(?:desktop|monitor|display)"
+    r"|on (?:another|the other|a second|an integrated) (?:card|gpu)|on the (?:igpu|cpu|onboard)\b)",
+    re.IGNORECASE,
+)
+_GIB = re.compile(r"(\d+(?:\.\d+)?)\s?Gi?B\b", re.IGNORECASE)
+
+
+def _display(content: dict[str, Any], said: str) -> bool | None:
+    """Say whether a desktop runs on the cards: as stated, else as the notes say."""
+    stated = content.get("display")
+    if isinstance(stated, bool):
+        return stated
+    if _NO_DESKTOP.search(said):
+        return False
+    return True if _DESKTOP.search(said) else None
+
+
+def _display_gib(content: dict[str, Any], said: str) -> float | None:
+    """Return the memory that the notes say a desktop holds: the size in the same sentence."""
+    if _display(content, said) is not True:
+        return None
+    told = [part for part in re.split(r"[.;]\s", said) if _DESKTOP.search(part)]
+    sizes = [float(size) for part in told for size in _GIB.findall(part)]
+    return next((size for size in sizes if size < _LARGEST_DESKTOP), None)
+
+
+_LARGEST_DESKTOP = 6.0
+"""A size above this in the notes is the card's, not the desktop's."""
 
 
 def _stated_p2p(
@@ -196,4 +239,5 @@ def _hints(content: dict[str, Any], said: str) -> Hints:
         runtime_passes_gpus=("nvidia" in runtime and "runc" not in runtime) if runtime else None,
         cache_on_host=None if cache is None else "already" in str(cache).lower(),
         open_network=None if network is None else True,
+        display_gib=_display_gib(content, str(content.get("notes") or "")),
     )

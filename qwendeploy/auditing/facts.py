@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from qwendeploy.auditing.memory import PoolView
@@ -42,6 +43,9 @@ def _machine(understood: Understood) -> Facts:
     except QwendeployError:
         facts = _bare_machine(machine)
     facts["machine.vendor"] = understood.context.vendor
+    facts["machine.mig"] = any(gpu.mig for gpu in machine.gpus)
+    if understood.context.hints.display_gib is not None:
+        facts["machine.display_gib"] = understood.context.hints.display_gib
     if understood.gpu_count is not None:
         facts["machine.gpu_count"] = understood.gpu_count
     if understood.context.vendor != "nvidia":
@@ -90,7 +94,7 @@ def _option(understood: Understood) -> Facts:
         facts["option.engine_version"] = understood.engine_version
     if understood.spec_tokens is not None:
         facts["option.spec_tokens"] = understood.spec_tokens
-    for name in ("tp", "prefix_cache"):
+    for name in ("tp", "pp", "prefix_cache"):
         value = understood.value(name)
         if value is not None:
             facts[f"option.{name}"] = value
@@ -150,7 +154,7 @@ def _settings(understood: Understood) -> Facts:
     env = {name: word.text for name, word in understood.launch.env.items()}
     if understood.launch.variables_open:
         env = {name: f"${name}" for name in _SECRETS} | env
-    facts = setting_facts(flags, env)
+    facts = setting_facts([*_whole_values(flags), *flags], env)
     for key, value in understood.spec.values.items():
         name = f"resolved.flag.speculative-config.{key}"
         if isinstance(value, bool):
@@ -160,6 +164,19 @@ def _settings(understood: Understood) -> Facts:
     if understood.spec and "resolved.flag.speculative-config" not in facts:
         facts["resolved.flag.speculative-config"] = "given"
     return facts
+
+
+def _whole_values(flags: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """Return the JSON that dotted flags (``--kv-transfer-config.kv_role kv_both``) add up to."""
+    parts: dict[str, dict[str, object]] = {}
+    for name, value in flags:
+        base, dot, key = name.partition(".")
+        if dot and value is not None:
+            try:
+                parts.setdefault(base, {})[key] = json.loads(value)
+            except (ValueError, RecursionError):
+                parts.setdefault(base, {})[key] = value
+    return [(base, json.dumps(keys)) for base, keys in parts.items()]
 
 
 def _exposure(understood: Understood) -> Facts:

@@ -98,6 +98,8 @@ class Launch:
     unattended: bool = False
     """Started by a service manager, which gives no terminal."""
     supervision: Supervision | None = None
+    installed: str | None = None
+    """Version of the engine that the same text installs or names (``pip install vllm==0.24.0``)."""
 
     @property
     def open_ended(self) -> bool:

@@ -128,7 +128,9 @@ def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles
 
 def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
     launch: Launch | None = None
+    installed: str | None = None
     for command in commands(text, file):
+        installed = _pinned(command.words) or installed
         if launch is not None and command.words[0].text.startswith("-"):
             # A line in front lacks its backslash: the shell would run these flags as a program.
             launch = replace(launch, lost=(*launch.lost, *command.words))
@@ -136,9 +138,17 @@ def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
         for found in _of_command(command, env_files, 0):
             if launch is not None:
                 yield launch
-            launch = found
+            launch = replace(found, installed=installed)
     if launch is not None:
         yield launch
+
+
+_PINNED = re.compile(r"^vllm(?:\[[\w,-]*\])?(?:==|@)(\d+\.\d+\.\d+(?:(?:rc|\.post|\.dev)\d+)?)$")
+
+
+def _pinned(words: tuple[Word, ...]) -> str | None:
+    """Return the engine's version that a command names (pip, uv, uvx, pipx), else ``None``."""
+    return next((match[1] for word in words[:80] if (match := _PINNED.match(word.text))), None)
 
 
 def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[Launch]:

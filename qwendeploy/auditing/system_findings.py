@@ -42,6 +42,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             f"--max-num-seqs {_round_down(view.short_requests)}",
             "fails_at_start",
         )
+    elif view.may_lack_seats:
+        yield _seats_in_doubt(understood, view)
     elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
         yield Finding(
             "short-context-limit",
@@ -95,6 +97,29 @@ def _no_length(
         f"one request reserves {view.needed} blocks, about {view.blocks} are there ({spent})",
         f"--max-model-len {length}",
         "fails_at_start",
+    )
+
+
+def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
+    """Return what may stop the start: seats within the pool's band.
+
+    Left at the default of a large card the server was refused each time it was seen: 939, 1,011 and
+    556 blocks against 1,024 seats (RTX PRO 6000 with FP8, NVFP4 and BF16 weights of this shape,
+    https://github.com/vllm-project/recipes/pull/831), so there it is taken to be refused.
+    """
+    stated = told_flag(understood, "max_num_seqs", "--max-num-seqs")
+    left = stated.endswith("not given")
+    pool = view.answer.blocks
+    return Finding(
+        "max-num-seqs-above-blocks",
+        "error" if left else "warning",
+        stated,
+        understood.place_of("max_num_seqs"),
+        f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
+        "capture of full decode steps refuses more seats than state blocks"
+        + ("; at this default it was refused on such cards" if left else ""),
+        f"--max-num-seqs {_round_down(min(view.short_requests, int(pool.low)))}",
+        "fails_at_start" if left else None,
     )
 
 

@@ -18,7 +18,7 @@ from qwendeploy.auditing.settings import (
     read_spec_config,
 )
 from qwendeploy.auditing.text import Place, Word
-from qwendeploy.auditing.visible_gpus import gpus_of
+from qwendeploy.auditing.visible_gpus import gpus_of, used_cards
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.fields import parse_version
 from qwendeploy.tables.engine_flags import engine_size
@@ -102,6 +102,8 @@ def understand(launch: Launch, context: Context) -> Understood:
     image = _image(launch)
     row = find_image(image) if image else None
     version, fork = _engine(image, row, context)
+    if image is None:
+        version = launch.installed or version
     arguments = read_arguments(launch.arguments, version, fork=fork)
     spec = read_spec_config(arguments)
     volumes = launch.container.volumes if launch.container else ()
@@ -112,6 +114,8 @@ def understand(launch: Launch, context: Context) -> Understood:
         )
     method, tokens = _speculation(spec)
     gpus = gpus_of(launch, context, arguments)
+    if launch.engine == "vllm":
+        context = used_cards(launch, context, arguments)
     values = _Values(launch, context, arguments, version, fork, method, tokens).all()
     listen, network = _exposure(launch, arguments)
     return Understood(

@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import takewhile
 from math import prod
 
 from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.settings import Arguments
+from qwendeploy.documents import Gpu
 
 
 def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | None:
     """Return how many cards the server may use, ``None`` if neither machine nor launch says."""
     return _reached_gpus(arguments, _visible_gpus(launch, context))
+
+
+def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Context:
+    """Return the context with the cards that the server uses, where the machine's are unlike.
+
+    Of those that container and variables leave, the engine takes the first ones; CUDA counts the
+    fastest first unless ``CUDA_DEVICE_ORDER`` is ``PCI_BUS_ID``. Where the choice is not told by
+    indices, the context is returned as it is.
+    """
+    machine = context.machine
+    if machine is None or len({(gpu.name, gpu.memory_mib) for gpu in machine.gpus}) < 2:
+        return context
+    cards = _handed_in(launch, list(machine.gpus))
+    word = launch.env.get("CUDA_DEVICE_ORDER")
+    if word is None or word.text.strip() != "PCI_BUS_ID":
+        cards = sorted(cards, key=_pace, reverse=True)
+    cards = _picked(launch, "CUDA_VISIBLE_DEVICES", cards)
+    sizes = [arguments.value(flag) or "1" for flag in _LAYOUT_FLAGS]
+    if all(size.isdigit() for size in sizes):
+        cards = cards[: max(1, prod(int(size) for size in sizes))]
+    if not cards:
+        return context
+    chosen = tuple(gpu.index if gpu.index is not None else 0 for gpu in cards)
+    narrowed = machine.model_copy(
+        update={
+            "gpus": tuple(sorted(cards, key=lambda gpu: gpu.index or 0)),
+            "usable_gpu_indices": chosen,
+            "chosen_gpu_indices": chosen,
+        }
+    )
+    return replace(context, machine=narrowed)
+
+
+def _pace(gpu: Gpu) -> tuple[int, ...]:
+    capability = tuple(int(part) for part in (gpu.compute_capability or "0.0").split("."))
+    return (*capability, gpu.memory_mib or 0)
+
+
+def _handed_in(launch: Launch, cards: list[Gpu]) -> list[Gpu]:
+    """Return the cards that the container is given, all of them where it does not say by index."""
+    gpus = launch.container.gpus if launch.container else None
+    if gpus is not None and gpus.devices and all(name.isdigit() for name in gpus.devices):
+        return [cards[int(name)] for name in gpus.devices if int(name) < len(cards)]
+    return _picked(launch, "NVIDIA_VISIBLE_DEVICES", cards) if launch.container else cards
+
+
+def _picked(launch: Launch, name: str, cards: list[Gpu]) -> list[Gpu]:
+    word = launch.env.get(name)
+    if word is None or not re.fullmatch(r"\d{1,3}(,\d{1,3})*", word.text.strip()):
+        return cards
+    return [cards[int(part)] for part in word.text.strip().split(",") if int(part) < len(cards)]
 
 
 def _visible_gpus(launch: Launch, context: Context) -> int | None:

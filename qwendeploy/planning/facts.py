@@ -83,6 +83,7 @@ def option_facts(option: Option) -> Facts:
         "option.spec_method": option.spec_method,
         "option.spec_tokens": option.spec_tokens,
         "option.tp": option.tp,
+        "option.pp": 1,
         "option.replicas": option.replicas,
         "option.prefix_cache": option.prefix_cache,
     }

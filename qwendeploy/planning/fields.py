@@ -93,7 +93,11 @@ _FIELDS = (
     Field(
         "machine.host_arch", C, "processor of the host", ("x86_64", "aarch64", "ppc64le", "unknown")
     ),
-    Field("machine.vendor", C, "maker of the cards", ("nvidia", "amd", "intel", "unknown")),
+    Field(
+        "machine.vendor", C, "maker of the cards", ("nvidia", "amd", "intel", "other", "unknown")
+    ),
+    Field("machine.mig", B, "the cards are slices of a card in MIG mode"),
+    Field("machine.display_gib", N, "memory that a desktop was said to hold, GiB"),
     Field("workload.concurrency", N, "requests in flight"),
     Field("workload.max_context", N, "longest context of a request, tokens"),
     Field("workload.typical_context", N, "typical context of a request, tokens"),
@@ -130,6 +134,7 @@ _FIELDS = (
     ),
     Field("option.spec_tokens", N, "draft tokens a step; 0 without drafting"),
     Field("option.tp", N, "tensor-parallel size"),
+    Field("option.pp", N, "pipeline-parallel size"),
     Field("option.replicas", N, "independent servers"),
     Field("option.prefix_cache", B, "prefix caching as it will be in effect"),
     Field("resolved.max_model_len", N, "longest request the server accepts, tokens"),
@@ -166,6 +171,12 @@ _FIELDS = (
     Field("computed.seats_needed", N, "⌈workload.concurrency / option.replicas⌉"),
     Field("computed.image_cuda", V, "CUDA version of a vllm/vllm-openai tag, from its name"),
     Field("computed.capture_covered_seats", N, "⌊resolved.capture_size / (1 + spec_tokens)⌋"),
+    Field("computed.draft_slots", N, "resolved.max_num_seqs × option.spec_tokens"),
+    Field(
+        "computed.memory_left_gib",
+        N,
+        "machine.vram_mib × (1 − resolved.gpu_memory_utilization), GiB",
+    ),
 )
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _FIELDS}
@@ -224,6 +235,14 @@ _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable[..., FactValue | None]]]
     "computed.capture_covered_seats": (
         ("resolved.capture_size", "option.spec_tokens"),
         lambda size, k: size // (1 + k),
+    ),
+    "computed.draft_slots": (
+        ("resolved.max_num_seqs", "option.spec_tokens"),
+        lambda seats, k: seats * k,
+    ),
+    "computed.memory_left_gib": (
+        ("machine.vram_mib", "resolved.gpu_memory_utilization"),
+        lambda mib, share: round(mib / 1024 * (1 - share), 2),
     ),
 }
 
