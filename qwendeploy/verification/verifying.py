@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from qwendeploy import __version__
-from qwendeploy.documents import Plan, RunDocument, Tool, Verdict, VerifyReport
+from qwendeploy.documents import Cause, Plan, RunDocument, Tool, Verdict, VerifyReport
 from qwendeploy.errors import ExitCode
 from qwendeploy.verification.causes import likely_causes
+from qwendeploy.verification.drafting import acceptance_of
 from qwendeploy.verification.expected import decisive_differences
 from qwendeploy.verification.session import SERVER_GONE, Session
 from qwendeploy.verification.settings import Settings
@@ -27,6 +28,7 @@ CAUSES_OF = {
 """Quantities that only some causes explain; the others are explained by any."""
 CAUSES_OF_SPEED = {
     "applied-differs", "other-checkpoint", "other-engine-version", "usage-too-high", "wrong-usage",
+    "high-acceptance",
 }  # fmt: skip
 """What can make a rate higher than predicted: a busy host or a small pool cannot."""
 
@@ -121,34 +123,14 @@ def report_on(
     """Return the report on a stored or fresh run."""
     causes = likely_causes(run, plan)
     verdicts: tuple[Verdict, ...] = ()
+    accepted = acceptance_of(plan, run.figures) if plan is not None else None
     if plan is None:
-        failed = [gate.id for gate in run.gates if gate.outcome == "failed"]
-        done = run.status == "complete"
-        text = "measured without a plan: nothing to confirm"
-        if failed:
-            text += f"; failed gates: {', '.join(failed)}"
-        code = ExitCode.DONE if done else ExitCode.INCONCLUSIVE
-        verdict = Overall(None, False, text if done else f"{text}; {run.stage} failed", code)
-        if failed:
-            verdict = Overall(None, False, text, ExitCode.REFUTED)
+        verdict = _without_plan(run)
     else:
         verdicts = judge_all(plan, run, boots)
         if any(one.quantity == RATE and _above(one) for one in verdicts):
             causes = tuple(cause for cause in causes if cause.id in CAUSES_OF_SPEED)
-        verdicts = tuple(
-            one.model_copy(
-                update={
-                    "causes": tuple(
-                        cause
-                        for cause in causes
-                        if one.quantity not in CAUSES_OF or cause.id in CAUSES_OF[one.quantity]
-                    )
-                }
-            )
-            if one.outcome != "confirmed" and one.predicted and one.measured
-            else one
-            for one in verdicts
-        )
+        verdicts = tuple(_with_causes(one, causes) for one in verdicts)
         verdict = overall(
             verdicts,
             run.fill,
@@ -177,6 +159,27 @@ def report_on(
         verdicts=verdicts,
         causes=causes,
         gates=run.gates,
+        accepted=str(accepted or ""),
         fill=run.fill,
         run=run,
     )
+
+
+def _without_plan(run: RunDocument) -> Overall:
+    """Return what can be said of a run that no plan predicted: it came through, gates held."""
+    failed = [gate.id for gate in run.gates if gate.outcome == "failed"]
+    text = "measured without a plan: nothing to confirm"
+    if failed:
+        return Overall(None, False, f"{text}; failed gates: {', '.join(failed)}", ExitCode.REFUTED)
+    if run.status != "complete":
+        return Overall(None, False, f"{text}; {run.stage} failed", ExitCode.INCONCLUSIVE)
+    return Overall(None, False, text, ExitCode.DONE)
+
+
+def _with_causes(verdict: Verdict, causes: Sequence[Cause]) -> Verdict:
+    """Return the verdict with the causes that can explain its quantity, unless confirmed."""
+    if verdict.outcome == "confirmed" or not (verdict.predicted and verdict.measured):
+        return verdict
+    able = CAUSES_OF.get(verdict.quantity)
+    found = tuple(cause for cause in causes if able is None or cause.id in able)
+    return verdict.model_copy(update={"causes": found})
