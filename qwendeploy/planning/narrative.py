@@ -261,7 +261,7 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         if stated_context(workload) is None:
             why = "an eighth of the longest, or what fits"
         lines.append(f"typical context {format_tokens(result.load.context)} ({why}; --typical-ctx)")
-    shared = option.prefix_cache and workload.contexts == "shared"
+    shared = option.prefix_cache and result.load.contexts == "shared"
     lines.append(
         "requests share one warm context (--separate-contexts if not)"
         if shared

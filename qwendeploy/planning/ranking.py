@@ -46,14 +46,18 @@ class Scored:
     """Nearness of the evidence: -1 own runs of this machine, 0 this image's series, 1 a sister
     image's, 2 the joint fit."""
 
-    def score(self, objective: Objective, end: Literal["low", "value"] = "low") -> float:
-        """Return the conservative end of what the objective maximises; 0 if there is no figure."""
+    def figure(self, objective: Objective) -> Figure | None:
+        """Return the figure that the objective maximises."""
         figures = self.predictions
-        figure = {
+        return {
             Objective.CAPACITY: figures.max_typical_context_tokens,
             Objective.LATENCY: figures.per_user_decode_tps,
             Objective.THROUGHPUT: figures.aggregate_decode_tps,
         }[objective]
+
+    def score(self, objective: Objective, end: Literal["low", "value"] = "low") -> float:
+        """Return the conservative end of what the objective maximises; 0 if there is no figure."""
+        figure = self.figure(objective)
         if figure is None:
             return 0.0
         return figure.low if end == "low" else figure.value
@@ -64,8 +68,17 @@ class Scored:
         rate = self.predictions.aggregate_decode_tps
         if rate is None:
             return 99, 99, 0, 0
-        repetitions = rate.n if self.tier < 2 else 0
-        return self.tier, rate.kind.rank, -min(self.support, ENOUGH), -repetitions
+        repetitions = rate.n if self.standing < 2 else 0
+        return self.standing, rate.kind.rank, -min(self.support, ENOUGH), -repetitions
+
+    @property
+    def standing(self) -> int:
+        """The tier as far as it speaks for the image.
+
+        A third party's build has to be measured itself to go before upstream: its sister's series
+        tells its rate, not that it runs.
+        """
+        return 2 if self.tier == 1 and self.candidate.option.fork else self.tier
 
     @property
     def complexity(self) -> tuple[int, int, int]:
@@ -115,7 +128,9 @@ def tie(item: Scored, best: Scored, objective: Objective) -> bool:
     with the low end of its own: the joint fit knows the card, not this kernel on it.
     """
     mine, top = item.score(objective), best.score(objective)
-    if item.tier < 2 <= best.tier and item.score(objective, "value") >= top:
+    if objective is Objective.CAPACITY:
+        return mine >= top * (1 - TIE)
+    if item.standing < 2 <= best.standing and item.score(objective, "value") >= top:
         return True
     width = TIE
     if item.tier or best.tier:
@@ -129,12 +144,12 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
         if not tie(other, best, Objective.THROUGHPUT):
             return "decodes faster"
         objective = Objective.THROUGHPUT
-    if best.tier < other.tier:
+    if best.standing < other.standing:
         return {
             -1: "was run on this machine",
             0: "was measured on this card",
             1: "was measured on this card in a sister image",
-        }[best.tier]
+        }[best.standing]
     if best.evidence < other.evidence:
         return "is better measured"
     if best.quality.rank < other.quality.rank:

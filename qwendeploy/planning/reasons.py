@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qwendeploy.documents import Option, Quality, TraceEntry
+from qwendeploy.documents import Objective, Option, Quality, TraceEntry
 from qwendeploy.planning.labels import draft_label, layout_label
 from qwendeploy.planning.near_miss import TWIN, nearness
 from qwendeploy.planning.ranking import Scored, preference, tie
@@ -91,12 +91,13 @@ def _against(
     if mine <= 0 or other <= 0:
         return None
     name = _name(rival.candidate.option, best.candidate.option)
-    rate = rival.predictions.aggregate_decode_tps
-    kind = f" ({rate.kind})" if rate else ""
+    figure = rival.figure(objective)
+    kind = f" ({figure.kind})" if figure else ""
     gain = mine / other - 1
     if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
         return 0.0, f"{label} ties with {name}{kind} and {preference(best, rival, objective)}."
-    return gain, f"{label}: {gain:+.0%} on the low end of the band against {name}{kind}."
+    of = "of context for all" if objective is Objective.CAPACITY else "on the low end of the band"
+    return gain, f"{label}: {gain:+.0%} {of} against {name}{kind}."
 
 
 def _name(rival: Option, option: Option) -> str:

@@ -159,8 +159,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     candidate, workload = best.candidate, scene.workload
     option = candidate.option
     rates = Rates(scene)
-    shared = option.prefix_cache and workload.contexts == "shared"
-    load = Load(workload.concurrency, result.load.context, "shared" if shared else "separate")
+    load = result.load
     predictions = predict(candidate, load, rates)
     longest = option.max_model_len
     isl, osl = request_lengths(load.context, workload.isl, workload.osl, longest)

@@ -160,11 +160,12 @@ def _coarse(weights: tuple[str, str, str], own: Quality, asked: Quality) -> Trac
 def _load(scene: Scene, candidates: Sequence[Candidate]) -> tuple[Scene, Load]:
     """Return the load that options are ranked at, and the scene with its typical context.
 
-    Contexts count as shared only where every option shares them: prefix caching was asked for and
-    separate contexts were not. The assumed context is what all requests can have at once.
+    Contexts count as shared only where every option shares them: all of them cache prefixes and
+    separate contexts were not asked for. The assumed context is what all requests can have at once.
     """
     workload = scene.workload
-    sharing = workload.prefix_cache == "on" and workload.contexts == "shared"
+    cached = all(candidate.option.prefix_cache for candidate in candidates)
+    sharing = cached and workload.contexts == "shared"
     contexts = "shared" if sharing else "separate"
     typical = stated_context(workload)
     if typical is None:

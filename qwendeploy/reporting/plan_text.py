@@ -180,10 +180,11 @@ def _undecided(figures: Predictions) -> list[tuple[str, str]]:
     rate = figures.aggregate_decode_tps
     if rate is None or rate.half_width <= WIDE:
         return []
+    digits = 0 if round(rate.half_width, 2) > WIDE else 1
     return [
         (
             "verify",
-            f"can refute this rate, not confirm it: ±{rate.half_width:.0%} is more than "
+            f"can refute this rate, not confirm it: ±{rate.half_width:.{digits}%} is more than "
             f"±{WIDE:.0%}; data import of its run narrows the next plan",
         )
     ]
