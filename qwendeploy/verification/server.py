@@ -130,24 +130,7 @@ async def read_facts(client: Client) -> ServerFacts:
         EnvironmentProblem: the server cannot be read.
     """
     target = client.target
-    try:
-        models = await client.page("/v1/models")
-    except (OSError, TimeoutError) as problem:
-        raise EnvironmentProblem(
-            f"the model list cannot be read: {problem}", where=target.base_url
-        ) from None
-    if models.status in (401, 403):
-        raise UserError(
-            f"the server refuses the key ({models.status})",
-            where=target.base_url,
-            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
-        )
-    if models.status != 200:
-        raise EnvironmentProblem(
-            f"/v1/models answers {models.status}: is this an OpenAI-compatible server?",
-            where=target.base_url,
-        )
-    cards = _cards(models.json())
+    cards = await _model_cards(client)
     model, card = _choose_model(target.model, cards, target.base_url)
     metrics = await scrape(client)
     version = await _page(client, "/version")
@@ -182,7 +165,25 @@ async def read_facts(client: Client) -> ServerFacts:
     return facts.model_copy(update={"not_offered": _not_offered(facts)})
 
 
-def _cards(body: Any) -> list[dict[str, Any]]:
+async def _model_cards(client: Client) -> list[dict[str, Any]]:
+    """Return what the server lists as served. Raises as ``read_facts``."""
+    where = client.target.base_url
+    try:
+        models = await client.page("/v1/models")
+    except (OSError, TimeoutError) as problem:
+        raise EnvironmentProblem(f"the model list cannot be read: {problem}", where=where) from None
+    if models.status in (401, 403):
+        raise UserError(
+            f"the server refuses the key ({models.status})",
+            where=where,
+            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+        )
+    if models.status != 200:
+        raise EnvironmentProblem(
+            f"/v1/models answers {models.status}: is this an OpenAI-compatible server?",
+            where=where,
+        )
+    body = models.json()
     data = body.get("data") if isinstance(body, dict) else None
     return [card for card in data or [] if isinstance(card, dict) and card.get("id")]
 
@@ -278,25 +279,36 @@ async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) ->
             "accepted_fields": tuple(name for name, on in surface.fields.items() if on),
         }
     )
-    known = replace(surface, facts=facts)
-    empty = await _count(client, known, "a")
-    if empty:
-        prompts = replace(prompts, overhead=max(0.0, empty - 1.0))
-    count = record.prompt_tokens or await _tokenized(client, facts, text)
-    if count:
-        prompts = prompts.calibrated(kind, len(text), count)
-    for other in prompts.kinds[1:]:
-        text = prompts.text(sample if prompts.counted else SHORTEST_SAMPLE, "survey", other)
-        count = await _count(client, known, text)
-        if count:
-            prompts = prompts.calibrated(other, len(text), count)
+    surface = replace(surface, facts=facts)
     return replace(
         surface,
-        facts=facts,
-        prompts=prompts,
+        prompts=await _calibrated(client, surface, text, record.prompt_tokens, sample),
         user_tps=1 / record.tpot if record.tpot else None,
         tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
     )
+
+
+async def _calibrated(
+    client: Client, surface: Surface, text: str, count: int | None, sample: int
+) -> PromptMaker:
+    """Return the prompt maker with the server's tokens of each kind of text.
+
+    ``text`` is of the first kind; ``count`` are its tokens where an answer told them.
+    """
+    prompts = surface.prompts
+    empty = await _count(client, surface, "a")
+    if empty:
+        prompts = replace(prompts, overhead=max(0.0, empty - 1.0))
+    kind, *others = prompts.kinds
+    count = count or await _tokenized(client, surface.facts, text)
+    if count:
+        prompts = prompts.calibrated(kind, len(text), count)
+    for other in others:
+        text = prompts.text(sample if prompts.counted else SHORTEST_SAMPLE, "survey", other)
+        count = await _count(client, surface, text)
+        if count:
+            prompts = prompts.calibrated(other, len(text), count)
+    return prompts
 
 
 async def _count(client: Client, surface: Surface, text: str) -> int | None:
