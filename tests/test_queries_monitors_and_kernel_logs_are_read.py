@@ -272,7 +272,7 @@ PLACES = [
      " NVIDIA driver.", "windows"),
     ("'nvidia-smi' is not recognized as an internal or external command,", "windows"),
     ("me@desk:/mnt/c/Users/me$ nvidia-smi\nNo devices were found", "wsl2"),
-    ("PS C:\\> wsl nvidia-smi\nNo devices were found", "linux-x86_64"),
+    ("PS C:\\> wsl nvidia-smi\nNo devices were found", "wsl2"),
 ]  # fmt: skip
 
 

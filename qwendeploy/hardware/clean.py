@@ -40,6 +40,7 @@ _PREFIX = re.compile(
 )
 _NUMBER = re.compile(r"^ {0,8}(\d{1,6})(?:\t| ?\| |:(?=\S)| {2})")
 MIN_NUMBERED = 5
+_HOST = re.compile(r"^(?:[\w.-]{1,64}: |\[[\w./-]{1,64}\] )")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BOX = str.maketrans(dict.fromkeys("│┃║¦｜", "|") | dict.fromkeys("─━═", "-"))
 _UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\ufeff"
@@ -98,8 +99,19 @@ def lines_of(text: str) -> list[str]:
     """
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]
     lines = [line.rstrip() if len(line) <= MAX_LINE else "" for line in lines]
-    bare = [_PREFIX.sub("", line).removesuffix(" \\") for line in _unnumbered(lines)]
+    lines = _without_host(_unnumbered(lines))
+    bare = [_PREFIX.sub("", line).removesuffix(" \\") for line in lines]
     return unwrapped(expanded(bare))
+
+
+def _without_host(lines: list[str]) -> list[str]:
+    """Return the lines without the name that ``pdsh`` or ``srun -l`` put before each of them."""
+    shown = [line for line in lines if line.strip()]
+    match = _HOST.match(shown[0]) if len(shown) > 2 else None
+    if match is None or not all(line.startswith(match[0].rstrip()) for line in shown):
+        return lines
+    bare = [line[len(match[0]) :] for line in lines]
+    return bare if any(line.startswith("+-") or "GPU0" in line for line in bare) else lines
 
 
 def _unnumbered(lines: list[str]) -> list[str]:

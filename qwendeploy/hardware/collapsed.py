@@ -22,8 +22,10 @@ def expanded(lines: list[str]) -> list[str]:
     for line in lines:
         if len(line) >= MIN_LENGTH and len(rules := list(_RULE.finditer(line))) > 1:
             found.extend(_table(line, rules))
-        elif _HEADER.search(line):
-            found.extend(_LEGEND.sub("\n", _MATRIX_ROW.sub("\n", line)).split("\n"))
+        elif header := _HEADER.search(line):
+            found.append(line[: header.start()].rstrip())
+            matrix = _MATRIX_ROW.sub("\n", line[header.start() :])
+            found.extend(_LEGEND.sub("\n", matrix).split("\n"))
         else:
             found.append(line)
     return found

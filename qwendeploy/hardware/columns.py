@@ -17,6 +17,9 @@ _GPU_COLUMNS = frozenset(
 )
 _FAMILIES = ("pci.", "clocks", "ecc.", "power.", "pcie.", "temperature.", "fabric.", "gom.", "mig.")
 
+COMMON = frozenset({"index", "name", "count", "timestamp", "serial", "uuid"})
+"""Columns that lists of any other things have too."""
+
 
 def column(text: str) -> str:
     """Return a column's name without its unit, in small letters."""

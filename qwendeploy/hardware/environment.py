@@ -31,6 +31,9 @@ _WINDOWS_ANSWER = re.compile(
 )
 """How cmd and PowerShell say that they do not find a program."""
 _WSL_PROMPT = re.compile(r"^\W{0,4}[\w.-]{1,32}@[\w.-]{1,64}:/mnt/[a-z](?:/\S{0,120})?[#$] ")
+_WSL_CALL = re.compile(
+    r"^\W{0,4}(?:PS )?[A-Z]:\\[^<>|\n]{0,120}>\s*wsl(?:\.exe)?\b.{0,60}nvidia-smi"
+)
 _MEM_TOTAL = re.compile(r"^[ \t]*MemTotal:\s*(\d{4,12})\s*kB", re.MULTILINE)
 _FREE = re.compile(r"^[ \t]*Mem:[ \t]+(\d{3,12})(Gi)?\s", re.MULTILINE)
 _KERNEL_DRIVER = re.compile(
@@ -44,7 +47,7 @@ def read_environment(text: str, lines: list[str], reading: Reading) -> None:
     for line in lines[:5000]:
         if _SYSTEM_LINE.match(line):
             hints.extend(_hints_of(line))
-        elif _WSL_PROMPT.match(line):
+        elif _WSL_PROMPT.match(line) or _WSL_CALL.match(line):
             hints.append("wsl2")
         elif _WINDOWS_ANSWER.search(line) or ("\\" in line and _WINDOWS_PROMPT.match(line)):
             hints.append("windows")

@@ -251,13 +251,15 @@ def _mig_devices(
         ordered = sorted(items, key=lambda item: -item.rank)
         return next((v for item in ordered if (v := getattr(item, name)) is not None), None)
 
-    return tuple(
-        MigDevice(
-            gpu=gpu,
-            **{name: first(items, name) for name in ("gi", "ci", "profile", "memory_mib", "uuid")},
-        )
-        for (gpu, _), items in sorted(slices.items())
-    )
+    profiles = {key: name for reading in readings for key, name in reading.mig_profiles.items()}
+    devices = []
+    for (gpu, _), items in sorted(slices.items()):
+        names = ("gi", "ci", "profile", "memory_mib", "uuid")
+        values = {name: first(items, name) for name in names}
+        if values["profile"] is None and isinstance(values["gi"], int):
+            values["profile"] = profiles.get((gpu, values["gi"]))
+        devices.append(MigDevice.model_validate({"gpu": gpu, **values}))
+    return tuple(devices)
 
 
 def _is_unified(

@@ -44,8 +44,8 @@ def platform_of(
         smi
         and driver
         and smi != driver
-        and smi.count(".") == 2
         and driver.count(".") == 1
+        and (smi.count(".") == 2 or is_windows_release(driver))
         and not windows
     ):
         return "wsl2", "wsl2", None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 
-from qwendeploy.hardware.columns import column, is_column
+from qwendeploy.hardware.columns import COMMON, column, is_column
 from qwendeploy.hardware.naming import looks_like_gpu, series_capability
 from qwendeploy.hardware.reading import GpuReading, ProcessReading, Rank, Reading
 from qwendeploy.hardware.records import records_as_query
@@ -214,6 +214,10 @@ def _named_row(row: dict[str, str], position: int) -> GpuReading | None:
     gpu.driver_model = given(row.get("driver_model.current"))
     if gpu.faults:
         return gpu
+    if row.keys() <= COMMON and not (
+        looks_like_gpu(gpu.name or "") or (gpu.uuid or "").startswith("GPU-")
+    ):
+        return None
     sure = gpu.index is not None or gpu.uuid or gpu.bus_id or gpu.memory_mib
     sure = sure or gpu.compute_capability
     return gpu if sure or (gpu.name and looks_like_gpu(gpu.name)) else None

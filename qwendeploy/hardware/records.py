@@ -11,13 +11,10 @@ import io
 import re
 
 from qwendeploy.hardware.columns import column, is_column
-from qwendeploy.hardware.naming import looks_like_gpu
 
 _ITEM = re.compile(r"^\s{0,8}([A-Za-z][\w.]{1,40}(?: \[[A-Za-z%/]{1,8}\])?)\s*: (.{0,200})$")
 _DASHES = re.compile(r"^\s{0,8}-{2,60}(?: +-{1,60}){1,40}\s*$")
 _KEYS = frozenset({"index", "name", "gpu_name", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id"})
-_COMMON = frozenset({"index", "name", "count", "timestamp", "serial", "uuid"})
-"""Names that lists of any other things bear too."""
 MAX_RECORDS = 1024
 
 
@@ -60,10 +57,6 @@ def _list_at(lines: list[str], start: int) -> tuple[int, list[str]]:
         end = position
     names = list(dict.fromkeys(name for record in records for name in record))
     if len(names) < 2 or not _KEYS & {column(name) for name in names}:
-        return 0, []
-    if {column(name) for name in names} <= _COMMON and not any(
-        looks_like_gpu(record.get("name", "")) for record in records
-    ):
         return 0, []
     rows = [[record.get(name, "") for name in names] for record in records]
     return end + 1 - start, _written([names, *rows])

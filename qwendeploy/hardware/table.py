@@ -42,6 +42,15 @@ _MEMORY = re.compile(
 _FAN_ALONE = re.compile(r"^\s*ERR!\s+\d{1,3}C\s+P\d{1,2}\s+\d{1,5}W\s*/")
 _POWER_CAP = re.compile(r"/\s*(\d{1,5})\s*W\b")
 _MIG_CELL = re.compile(r"^\s*(\d{1,3})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*$")
+_INSTANCE = re.compile(
+    r"^\s*(\d{1,3})\s+MIG (\S{1,24})\s+\d{1,4}\s+(\d{1,4})\s+\d{1,3}:\d{1,3}\s*$"
+)
+"""A row of ``nvidia-smi mig -lgi``: GPU, profile, its number, GPU instance, placement."""
+_BARLESS = re.compile(
+    r"^\s{0,8}(\d{1,3})\s{1,4}(\S.{0,60}?)\s+(On|Off|WDDM|TCC|MCDM)\s+"
+    r"((?:[0-9A-Fa-f]{4}|[0-9A-Fa-f]{8}):[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)(?:\s+(On|Off|N/A))?(.*)$"
+)
+"""A GPU's first row where a form took the bars."""
 _PROCESS = re.compile(
     r"^\|?\s*(\d{1,3})\s+(?:(?:\d+|N/A)\s+(?:\d+|N/A)\s+)?(\d{1,9})\s+(C\+G|G|C|M\+C)\s+(.*?)"
     r"\s+(\d+\s*MiB|N/A|Insufficient Permissions)?\s*\|?\s*$"
@@ -66,19 +75,33 @@ def read_table(lines: list[str], reading: Reading) -> None:
     current: GpuReading | None = None
     section = "gpus"
     for line in lines:
-        if line.count("|") < 1:
+        if "|" not in line:
             if line.lstrip().startswith("+"):
                 current = None
-            continue
+                continue
+            if match := _BARLESS.match(line):
+                line = f"|{match[1]} {match[2]} {match[3]}|{match[4]} {match[5] or ''}|{match[6]}"
+                section = "gpus"
+            elif current is not None and _MEMORY.search(line):
+                line = f"|{line}|{line}|"
+            else:
+                continue
         cells = line.split("|")[1:]
         if "MIG devices:" in line:
             section, current = "mig", None
         elif "Processes:" in line:
             section, current = "processes", None
+        elif "GPU instances:" in line or "GPU instance profiles:" in line:
+            section, current = ("instances" if "instances:" in line else "offers"), None
         elif "Persistence-M" in line or "Driver-Model" in line:
             section, current = "gpus", None
         elif section == "mig":
             _read_mig(cells, reading)
+        elif section == "instances":
+            if match := _INSTANCE.match(cells[0]):
+                reading.mig_profiles.setdefault((int(match[1]), int(match[3])), match[2])
+        elif section == "offers":
+            continue
         elif section == "processes":
             _read_process(line[line.index("|") :], reading)
         elif gpu := _gpu_row(cells, len(reading.gpus)):

@@ -17,6 +17,8 @@ _BREAK = re.compile(r"<br\s{0,4}/?>\n?", re.IGNORECASE)
 _MARKUP = re.compile(r"</?(?:pre|code|p|div|span|details|summary|tt|samp)(?: [^<>\n]{0,200})?>")
 _ESCAPED_LINE = re.compile(r"\\n(?=[|+0-9\s]|GPU|\"|$)")
 _CONTROL_WORDS = (("\\r", ""), ("\\t", "\t"), ('\\"', '"'))
+_LITERAL = re.compile(r"^\s*[rbf]{0,2}([\"'])(.{0,4000})\\n\1[,)+;]?\s*$")
+"""A line as a program's source holds it: ``"GPU0\\t X \\tPHB\\n"``."""
 MAX_STRINGS = 10_000
 
 
@@ -24,6 +26,7 @@ def unescaped(text: str) -> str:
     """Return the text as the tool printed it, as far as its wrapping can be told."""
     text = _from_json(text)
     if "\\n" in text:
+        text = "\n".join(_LITERAL.sub(_of_literal, line) for line in text.split("\n"))
         text = "\n".join(_unquoted(line) for line in text.split("\n"))
     if _TAGGED.search(text) and "<nvidia_smi_log" not in text:
         text = html.unescape(_BREAK.sub("\n", text))
@@ -52,6 +55,10 @@ def _from_json(text: str) -> str:
         elif isinstance(item, str):
             found.append(item)
     return "\n".join(found)
+
+
+def _of_literal(match: re.Match[str]) -> str:
+    return match[2].replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'")
 
 
 def _columns_of(item: dict[Any, Any]) -> list[str]:
