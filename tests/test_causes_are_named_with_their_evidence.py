@@ -45,7 +45,7 @@ CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "fewer-streams": (("--max-num-seqs", "2"), unchanged, "seats"),
     "preemptions": (("--blocks", "54", "--block-tokens", "80"), unchanged, "preemptions"),
     "not-drafting": (("--draftless",), unchanged, "stood still"),
-    "low-acceptance": (("--tokens", "1"), unchanged, "acceptance length 1.00"),
+    "low-acceptance": (("--tokens", "1"), unchanged, "1.00 tokens a step"),
     "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
     "slow-path": (("--path-ms", "80"), unchanged, "by the server's own histogram"),
     "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),

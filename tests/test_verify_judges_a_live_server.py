@@ -39,7 +39,7 @@ def test_rate_and_fill_confirm_a_true_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rate", "spread", "outcome", "code"),
     [
-        pytest.param(500, 0.1, "refuted", 1, id="faster-promised"),
+        pytest.param(700, 0.1, "refuted", 1, id="faster-promised"),
         pytest.param(200, 0.1, "refuted", 1, id="slower-promised"),
         pytest.param(330, 0.12, "inconclusive", 3, id="crosses-an-end"),
         pytest.param(300, 0.3, "inconclusive", 3, id="band-too-wide"),
@@ -205,7 +205,7 @@ def test_nothing_that_slows_is_named_for_a_rate_above_the_band(
     monkeypatch.setattr(os, "getloadavg", lambda: (90.0, 90.0, 90.0))
     with known_server(tmp_path, *POOL) as known:
         _, faster = verified(known.url, small_plan(200), rate_only=True)
-        _, slower = verified(known.url, small_plan(500), rate_only=True)
+        _, slower = verified(known.url, small_plan(700), rate_only=True)
     assert (faster.outcome, slower.outcome) == ("refuted", "refuted")
     assert [cause.id for cause in faster.causes] == []
     assert "host-busy" in [cause.id for cause in slower.causes]

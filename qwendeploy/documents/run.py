@@ -172,6 +172,8 @@ class Step(Model):
     duration_s: float = 0.0
     prompt_tokens: float | None = None
     """Mean prompt length by the server's count."""
+    texts: dict[str, int] = Field(default_factory=dict)
+    """Streams by the kind of text that they were given and continue."""
     context_mean: float | None = None
     """Mean context of the streams in the windows."""
     counted: Literal["continuous", "final", "chunk_ratio", "metrics", "none"] = "none"
@@ -255,5 +257,7 @@ class VerifyReport(Document):
     verdicts: tuple[Verdict, ...] = ()
     causes: tuple[Cause, ...] = ()
     gates: tuple[Gate, ...] = ()
+    accepted: str = ""
+    """Drafts accepted in the run beside what the plan assumes, in words."""
     fill: Fill
     run: RunDocument

@@ -30,6 +30,10 @@ NAMES = {
     "max_full_length_requests": "full-length requests",
     "max_typical_context_tokens": "longest typical context",
     "blocks_per_request": "blocks a request",
+    "ttft_end_to_end_ms": "first token, in load",
+    "tpot_end_to_end_ms": "time per token, in load",
+    "stall_ms": "pause for a prompt",
+    "aggregate_decode_tps_over_content": "decode, by content",
 }
 
 
@@ -154,7 +158,10 @@ def _acceptance(report: VerifyReport) -> Iterator[str]:
     for name in ("acceptance_length", "kv_usage"):
         figure = report.run.figures.get(name)
         if figure is not None:
-            yield f"     {NAMES[name]:24} {figure_text(figure, kind=False)}, measured"
+            beside = (
+                f"; {report.accepted}" if name == "acceptance_length" and report.accepted else ""
+            )
+            yield f"     {NAMES[name]:24} {figure_text(figure, kind=False)}, measured{beside}"
 
 
 def _fill_lines(fill: Fill) -> Iterator[str]:

@@ -8,10 +8,12 @@ moment the load is stopped; requests that were still running then are in no late
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
+import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +29,9 @@ from qwendeploy.verification.telemetry import Gpus
 from qwendeploy.verification.watch import Watch
 
 PLATEAU_WINDOWS = 5
+LOOP_FIGURES = (
+    "output_tps_end_to_end", "goodput_rps", "ttft_end_to_end_ms", "tpot_end_to_end_ms", "stall_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ class LoopSettings:
     osl: int
     spread: float = 0.0
     """Half width of a uniform distribution of both lengths, relative; 0 keeps them fixed."""
+    cached: float = 0.0
+    """Share of a prompt in the mixed shape that all requests have in common."""
     turns: int = 6
     """Turns of a conversation in the chat shape."""
     seconds: float = 120.0
@@ -73,6 +80,27 @@ class LoopSettings:
 def e2e(record: Record) -> float | None:
     """Return seconds from sending to the last token."""
     return None if record.last_at is None else record.last_at - record.sent_at
+
+
+def _by_batches(seconds: Sequence[float | None]) -> Figure | None:
+    """Return the mean in ms with its interval over batches of requests in order.
+
+    Requests of a closed loop hold each other up, so neighbours are not independent.
+    """
+    values = [value * 1e3 for value in seconds if value is not None]
+    if len(values) < 2:
+        return None
+    batches = PLATEAU_WINDOWS if len(values) >= 2 * PLATEAU_WINDOWS else len(values)
+    edges = [len(values) * i // batches for i in range(batches + 1)]
+    means = [st.mean(values[low:high]) for low, high in itertools.pairwise(edges)]
+    return measured(st.t_interval(means), "ms")
+
+
+def _gaps(times: Sequence[float], start: float, end: float) -> list[float]:
+    """Return the gaps between chunks that lie wholly or in part between two moments."""
+    low = max(0, bisect.bisect_right(times, start) - 1)
+    high = min(len(times) - 1, bisect.bisect_left(times, end))
+    return [times[i + 1] - times[i] for i in range(low, high)]
 
 
 class ClosedLoop:
@@ -112,10 +140,18 @@ class ClosedLoop:
         if self.settings.shape == "chat":
             messages = self._conversation(stream, number, inputs, output, room)
         else:
-            text = self.surface.prompts.text(inputs, f"{self.settings.seed}-{stream}-{number}")
+            text = self._prompt(stream, number, inputs)
             messages = [{"role": "user", "content": text}]
         body = self.surface.body(messages, output)
         return Turn(body, keep=self.settings.shape == "chat")
+
+    def _prompt(self, stream: int, number: int, tokens: int) -> str:
+        """Return a prompt of the mixed shape, with its part that others share."""
+        make, seed, share = self.surface.prompts, self.settings.seed, self.settings.cached
+        own, kind = f"{seed}-{stream}-{number}", make.kind_at(stream + number)
+        if share <= 0:
+            return make.text(tokens, own, kind)
+        return make.shared(tokens, share, f"{seed}-common", own, kind)
 
     def _conversation(
         self, stream: int, number: int, inputs: int, output: int, room: int | None
@@ -249,7 +285,7 @@ class ClosedLoop:
     def _figures(
         self, inside: list[Record], windows: list[Window]
     ) -> tuple[dict[str, Figure | None], dict[str, str]]:
-        figures: dict[str, Figure | None] = {"output_tps_end_to_end": None, "goodput_rps": None}
+        figures: dict[str, Figure | None] = dict.fromkeys(LOOP_FIGURES)
         if not inside or self.from_ is None or self.to is None:
             counts = self.streams.counts()
             why = "; ".join(counts.examples) or "no request finished in the plateau"
@@ -259,13 +295,40 @@ class ClosedLoop:
         seconds = self.to - self.from_
         rate = measured(st.t_interval([len(inside) / seconds]), "requests/s")
         figures["requests_rps"] = rate
-        reasons = {}
+        figures["ttft_end_to_end_ms"] = _by_batches([r.ttft for r in inside])
+        figures["tpot_end_to_end_ms"] = _by_batches([r.tpot for r in inside])
+        pauses = self._pauses(inside)
+        figures["stall_ms"] = _by_batches(pauses)
+        reasons = {
+            name: "too few requests finished" for name in LOOP_FIGURES[2:] if figures[name] is None
+        }
+        if not pauses:
+            reasons["stall_ms"] = "no stream decoded while another's prompt was worked on"
         if self.settings.limits:
             good = sum(self.settings.limits.met(record) for record in inside)
             figures["goodput_rps"] = measured(st.t_interval([good / seconds]), "requests/s")
         else:
             reasons["goodput_rps"] = "no latency limit stated"
         return figures, reasons
+
+    def _pauses(self, inside: list[Record]) -> list[float | None]:
+        """Return, for each prompt, the longest gap of any other stream while it was worked on.
+
+        The last chunk before the prompt came and the first after its first token bound the gaps.
+        """
+        found: list[float | None] = []
+        for prompt in inside:
+            if prompt.first_at is None:
+                continue
+            gaps = [
+                gap
+                for other in self.streams.records
+                if other is not prompt and other.first_at is not None
+                for gap in _gaps(other.chunk_times, prompt.sent_at, prompt.first_at)
+            ]
+            if gaps:
+                found.append(max(gaps))
+        return found
 
     def _distributions(self, inside: list[Record]) -> list[Any]:
         found = [

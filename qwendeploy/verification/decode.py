@@ -27,8 +27,6 @@ from qwendeploy.verification.watch import Watch
 
 Counted = Literal["continuous", "final", "chunk_ratio", "metrics", "none"]
 
-OWN_TOKENS = 64
-"""Tokens of its own that a stream adds to a shared context, as in the tables' measurements."""
 BROKEN = "the server failed too many requests; the load was ended"
 BEFORE_WINDOWS_S = 10.0
 """Seconds that streams decode before the windows open, as prompts are planned for."""
@@ -100,6 +98,8 @@ class Decode:
         self.spans: list[Span] = []
         self.notes: list[str] = []
         self.steady: bool | None = None
+        self.whole = False
+        """All windows were measured, or those that decide; false while it runs or if cut short."""
         self.counted: Counted = "none"
         self.begin = time.perf_counter()
         self.prompt = prompt_length(settings, surface.facts.max_model_len)
@@ -124,12 +124,14 @@ class Decode:
 
     def _texts(self) -> list[str]:
         make, seed = self.surface.prompts, self.settings.seed
+        streams = range(self.settings.concurrency)
         if self.settings.contexts == "shared":
-            own = min(OWN_TOKENS, self.prompt // 2)
-            shared = make.text(self.prompt - own, f"{seed}-shared")
-            count = self.settings.concurrency
-            return [f"{shared}\n\n{make.text(own, f'{seed}-{i}')}" for i in range(count)]
-        return [make.text(self.prompt, f"{seed}-{i}") for i in range(self.settings.concurrency)]
+            begin = f"{seed}-shared"
+            return [
+                make.shared(self.prompt, 1.0, begin, f"{seed}-{i}", make.kind_at(i))
+                for i in streams
+            ]
+        return [make.text(self.prompt, f"{seed}-{i}", make.kind_at(i)) for i in streams]
 
     def _turn(self, stream: int, _: int) -> Turn:
         message = {"role": "user", "content": self.texts[stream]}
@@ -241,7 +243,8 @@ class Decode:
             self._close(arrivals.span(start, edge[0]))
             rates = [window.aggregate_tps for window in judged_windows(self.windows)]
             if len(rates) >= settings.min_windows and self.decided(rates):
-                return
+                break
+        self.whole = bool(self.windows)
 
     async def _edge_after(self, time_: float, reference: int | None) -> tuple[float, int] | None:
         """Return the first arrival after a moment, of the reference stream while it lives."""

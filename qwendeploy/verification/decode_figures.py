@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def decode_step(decode: Decode) -> Step:
         decode.notes.append(
             "the server does not count tokens per chunk: windows are chunks times their mean length"
         )
+    if windows and not decode.whole:
+        decode.notes.append(f"cut short after {len(windows)} of {settings.windows} windows")
     figures, reasons = _figures(decode)
     contexts = [decode.streams.mean_context((s.start + s.end) / 2) for s in decode.spans]
     known = [context for context in contexts if context is not None]
@@ -58,9 +61,10 @@ def decode_step(decode: Decode) -> Step:
         concurrency=settings.concurrency,
         context=settings.context,
         contexts=settings.contexts,
-        status="failed" if broken or not windows else "complete",
+        status="failed" if broken or not windows else "complete" if decode.whole else "incomplete",
         duration_s=time.perf_counter() - decode.begin,
         prompt_tokens=st.mean(prompts) if prompts else None,
+        texts=dict(Counter(decode.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
         context_mean=st.mean(known) if known else None,
         counted=decode.counted,
         steady=decode.steady,

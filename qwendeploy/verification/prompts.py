@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from qwendeploy.documents import Content
@@ -55,6 +56,8 @@ TASKS: dict[str, str] = {
 
 
 TextKind = Literal["prose", "code"]
+OWN_TOKENS = 64
+"""Tokens of its own that a request adds to a shared context, as in the tables' measurements."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,23 @@ class PromptMaker:
         """Return which kind of text a seed gives: half and half in mixed content."""
         return random.Random(f"kind-{seed}").choice(self.kinds)
 
+    def kind_at(self, index: int) -> TextKind:
+        """Return the kind of text of one of several streams: in turn, so that none prevails."""
+        return self.kinds[index % len(self.kinds)]
+
+    def shared(
+        self, tokens: int, share: float, seed: str, own: str, kind: TextKind | None = None
+    ) -> str:
+        """Return a message of ``tokens`` that begins with what others of ``seed`` begin with.
+
+        ``share`` of it is common, at most all but ``OWN_TOKENS``; seed ``own`` makes the rest,
+        which is of ``kind`` and says how to go on.
+        """
+        rest = max(min(OWN_TOKENS, tokens // 2), round(tokens * (1 - share)))
+        if rest >= tokens:
+            return self.text(tokens, own, kind)
+        return f"{_common(self, tokens - rest, seed)}\n\n{self.text(rest, own, kind)}"
+
     def text(self, tokens: int, seed: str, kind: TextKind | None = None) -> str:
         """Return a user message of about ``tokens`` prompt tokens, template included."""
         chooser = random.Random(seed)
@@ -110,6 +130,12 @@ class PromptMaker:
             return (head + task)[: max(20, wanted)]
         body = _fill(chooser, room, _function if kind == "code" else _paragraph)
         return f"{head}{body}\n\n{task}"
+
+
+@lru_cache(maxsize=4)
+def _common(maker: PromptMaker, tokens: int, seed: str) -> str:
+    """Return the text that many messages begin with, made once."""
+    return maker.text(tokens, seed)
 
 
 def _fill(chooser: random.Random, characters: int, piece: Callable[[random.Random], str]) -> str:

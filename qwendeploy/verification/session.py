@@ -188,11 +188,26 @@ class Session:
         )
         settings = LatencySettings(
             context=self.point.context,
+            prompt=self.prompt_length(),
             repeats=self.settings.repeats or self.effort.repeats,
             warm=not off,
+            together=self.point.concurrency,
+            cached=self.cached_share() or 1.0,
             seed=f"{self.run_id}-latency",
         )
         return await measure_latency(client, self.surface, settings, self.told)
+
+    def prompt_length(self) -> int:
+        """Return the prompt tokens of one request: the plan's, where its point is measured."""
+        own, context = self.plan.operating_point if self.plan else None, self.point.context
+        return min(own.isl, context) if own and own.context == context else context
+
+    def cached_share(self) -> float:
+        """Return the share of a prompt that the plan expects in the prefix cache."""
+        own = self.plan.operating_point if self.plan else None
+        if own is None or not own.prefix_cache:
+            return 0.0
+        return own.prefix_hit or (1.0 if self.point.contexts == "shared" else 0.0)
 
     def user_rate(self) -> float:
         """Return tokens per second of one stream, as far as it is known before the windows."""

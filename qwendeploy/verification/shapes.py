@@ -74,7 +74,7 @@ async def _prompts(session: Session, client: Client) -> None:
     assert session.surface is not None
     length = session.surface.facts.max_model_len
     for tokens in PROMPT_LADDER:
-        if tokens == session.point.context or (length is not None and tokens > 0.95 * length):
+        if tokens == session.prompt_length() or (length is not None and tokens > 0.95 * length):
             continue
         step = await measure_latency(
             client,
@@ -106,6 +106,7 @@ async def _loop(
             isl=isl,
             osl=osl,
             spread=settings.spread,
+            cached=session.cached_share(),
             seconds=settings.loop_s or session.effort.loop_s,
             limits=settings.latency_limits,
             seed=f"{session.run_id}-{shape}",

@@ -21,12 +21,14 @@ from qwendeploy.documents import (
     Predictions,
     RequestCounts,
     RunDocument,
+    Step,
     Verdict,
 )
 from qwendeploy.errors import ExitCode
 from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.causes import COUNT_DIFFERENCE
+from qwendeploy.verification.drafting import PACED, Acceptance, acceptance_of
 
 WIDE = 0.20
 """Half width of a predicted band from which a verdict says nothing (DESIGN §7)."""
@@ -45,6 +47,10 @@ COUNTED = frozenset(
 )
 """Quantities that are counted, not timed: no boot-to-boot spread."""
 RATE = "aggregate_decode_tps"
+OVER_CONTENT = "aggregate_decode_tps_over_content"
+OF_REQUESTS = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms", "stall_ms")
+"""Quantities of whole requests, which only the plan's own requests measure."""
+JUDGED = (*PREDICTION_NAMES, *OF_REQUESTS[1:], OVER_CONTENT)
 
 
 @dataclass(frozen=True)
@@ -66,14 +72,21 @@ def judge(
     boot_id: str | None = None,
     decisive: bool = False,
     missing: str = "",
+    accepted: Acceptance | None = None,
 ) -> Verdict:
-    """Return the verdict on one quantity; ``missing`` says why something is not there."""
+    """Return the verdict on one quantity; ``missing`` says why something is not there.
+
+    One value has no interval and decides nothing. Where the drafts ``accepted`` are not those that
+    the plan assumes, a rate that misses its band by them alone is left open.
+    """
     outcome: Outcome = "inconclusive"
     wide = predicted is not None and predicted.half_width > WIDE
     if predicted is None or measured is None:
         reason = missing or ("not predicted" if predicted is None else "not measured")
     elif boot_id is not None and _calibrated_here(predicted, boot_id):
         reason = "the prediction was calibrated from this very boot: it cannot confirm itself"
+    elif quantity not in COUNTED and measured.n < 2:
+        reason = "a single value has no interval"
     else:
         interval = st.Interval(
             measured.value, measured.low, measured.high, measured.n, measured.level
@@ -81,6 +94,8 @@ def judge(
         if quantity not in COUNTED:
             interval = st.widened(interval, boots)
         outcome, reason = _compare(predicted, interval)
+        if accepted is not None and quantity.split()[0] in PACED and outcome == "refuted":
+            outcome, reason = _by_acceptance(quantity, predicted, interval, accepted, reason)
         if wide and outcome == "confirmed":
             reason += f"; the band is wider than ±{WIDE:.0%}"
     return Verdict(
@@ -108,6 +123,30 @@ def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
     return "inconclusive", "the interval crosses an end of the band"
 
 
+def _accepted(plan: Plan, step: Step) -> Acceptance | None:
+    """Return the acceptance that a rate may be excused by: only if all streams ran throughout."""
+    ran = all(window.clean or window.turnover for window in step.windows)
+    return acceptance_of(plan, step.figures) if ran else None
+
+
+def _by_acceptance(
+    quantity: str, predicted: Figure, interval: st.Interval, accepted: Acceptance, reason: str
+) -> tuple[Outcome, str]:
+    """Return the outcome of a rate outside its band, considering the drafts of this run's text."""
+    if accepted.as_assumed:
+        return "refuted", reason
+    if not accepted.works:
+        return "refuted", f"{reason}; hardly a draft is accepted: {accepted}"
+    low, high = accepted.here(quantity, predicted)
+    band = f"{low:,.4g} to {high:,.4g} {predicted.unit}"
+    if interval.high < low or interval.low > high:
+        return "refuted", f"{reason}; at the acceptance of this run it would be {band}"
+    return "inconclusive", (
+        f"{reason}, but by the acceptance alone: {accepted}, with which it would be {band};"
+        " the text of this run or the draft head differs, not the time of a step"
+    )
+
+
 def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ...]:
     """Return one verdict per predicted or measured quantity, decisive ones first."""
     boot_id = run.server.boot_id if run.server else None
@@ -115,10 +154,14 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
     broken = _undecidable(run)
     verdicts = []
     predictions, elsewhere = predictions_at(plan, run.operating_point)
-    for name in PREDICTION_NAMES:
+    decodes = [step for step in run.steps if step.shape == "decode"]
+    accepted = _accepted(plan, decodes[0]) if decodes else None
+    for name in JUDGED:
         predicted = getattr(predictions, name)
-        measured = run.figures.get(name)
-        otherwise = _other_requests(plan, run) if "end_to_end" in name else ""
+        measured = run.figures.get(RATE if name == OVER_CONTENT else name)
+        if name == OVER_CONTENT and (predicted is None or not _one_of_many_texts(plan, run)):
+            continue
+        otherwise = _other_requests(plan, run) if name in OF_REQUESTS else ""
         if otherwise:
             predicted = None
         if predicted is None and measured is None:
@@ -137,12 +180,19 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
             boot_id=boot_id,
             decisive=name == RATE or name in limits,
             missing=missing,
+            accepted=accepted,
         )
         if broken and verdict.outcome != "inconclusive" and name not in COUNTED:
             verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
         verdicts.append(verdict)
     verdicts += _judge_rungs(plan, run, boots, broken)
     return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
+
+
+def _one_of_many_texts(plan: Plan, run: RunDocument) -> bool:
+    """Whether the run's text is of a kind that a rate from prose to code speaks of."""
+    known = run.operating_point.get("content") in ("prose", "code", "mixed", "agent")
+    return known and plan.operating_point.content.value == "mixed"
 
 
 def _other_requests(plan: Plan, run: RunDocument) -> str:
@@ -170,6 +220,7 @@ def _judge_rungs(plan: Plan, run: RunDocument, boots: int, broken: str) -> list[
             step.figures.get(RATE),
             boots=boots,
             missing=f"not predicted: {elsewhere}" if elsewhere else "",
+            accepted=_accepted(plan, step),
         )
         if broken and verdict.outcome != "inconclusive":
             verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
@@ -188,14 +239,25 @@ def predictions_at(plan: Plan, point: Mapping[str, Any]) -> tuple[Predictions, s
     contexts = "shared" if own.contexts == "shared" and own.prefix_cache else "separate"
     alike = point.get("contexts", contexts) == contexts
     if alike and (concurrency, context) == (own.concurrency, own.context):
-        return plan.predictions, ""
+        return _of_text(plan, plan.predictions, point)
     for cell in plan.cells:
         if alike and (cell.concurrency, cell.context) == (concurrency, context):
-            return cell.figures, ""
+            return _of_text(plan, cell.figures, point)
     pool = {name: getattr(plan.predictions, name) for name in ("kv_pool_blocks", "kv_pool_tokens")}
     return Predictions(**pool), (
         f"the plan is for {own.concurrency} streams at {own.context} tokens, {contexts} contexts"
     )
+
+
+def _of_text(plan: Plan, figures: Predictions, point: Mapping[str, Any]) -> tuple[Predictions, str]:
+    """Return the figures that hold for the text of a run: drafts make the rates those of a kind."""
+    own, content = plan.operating_point.content.value, point.get("content")
+    if content in (None, own) or plan.option.spec_method == "none":
+        return figures, ""
+    without = dict.fromkeys((*PACED, *OF_REQUESTS[:3]))
+    return figures.model_copy(
+        update=without
+    ), f"the plan is for {own} text, this run is of {content}"
 
 
 def _limited(plan: Plan) -> set[str]:
@@ -212,9 +274,11 @@ def _undecidable(run: RunDocument) -> str:
     """Return why a run decides nothing, empty if it may decide."""
     if run.client is not None and run.client.limited:
         return f"the client was the limit: {run.client.limited_reason}"
-    bad = [step for step in run.steps if step.shape == "decode" and step.steady is False]
-    if bad:
+    if any(step.shape == "decode" and step.steady is False for step in run.steps):
         return "the rate was never steady"
+    cut = [step for step in run.steps if step.shape == "decode" and step.status == "incomplete"]
+    if cut:
+        return f"the load was cut short after {len(cut[0].windows)} windows"
     decodes = [step.requests for step in run.steps if step.shape == "decode"]
     sent, refused = sum(one.sent for one in decodes), sum(map(_refused, decodes))
     if refused > MOST_REFUSED * sent:
@@ -271,7 +335,9 @@ def overall(
         text = f"{told}; the predicted band is wider than ±{WIDE:.0%}"
         return Overall("inconclusive", True, text, _inconclusive())
     if any(verdict.outcome != "confirmed" for verdict in decisive) or rate is None:
-        return Overall("inconclusive", wide, told, _inconclusive())
+        open_ = [v for v in decisive if v.outcome == "inconclusive" and v.measured and v.predicted]
+        why = [f"{v.quantity}: {v.reason}" if v is not rate else v.reason for v in open_]
+        return Overall("inconclusive", wide, "; ".join([told, *why]), _inconclusive())
     if fill.tested and fill.outcome == "confirmed":
         return Overall("confirmed", wide, f"{told}; fill confirmed", ExitCode.DONE)
     if fill.tested:

@@ -1,0 +1,34 @@
+"""What a run shows, as the signatures of causes look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qwendeploy.documents import Cause, Plan, RunDocument, Step
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a cause may look at."""
+
+    run: RunDocument
+    plan: Plan | None
+
+    @property
+    def decode(self) -> Step | None:
+        """The step that measured the operating point."""
+        steps = [step for step in self.run.steps if step.shape == "decode"]
+        return steps[0] if steps else None
+
+    def gpu(self, name: str) -> list[float]:
+        """Return all readings of one telemetry value."""
+        return [
+            float(value)
+            for point in self.run.timeline
+            for card in point.gpu
+            if isinstance(value := card.get(name), int | float)
+        ]
+
+
+Signature = Callable[[Evidence], "Cause | None"]
