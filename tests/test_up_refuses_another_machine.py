@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plan_samples import CARD, machine, sample_plan, uuid
 
-from qwendeploy.documents import Machine
+from qwendeploy.documents import Machine, MigDevice
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.hardware.findings import DoctorReport, Finding, Needs
 from qwendeploy.rendering import launch_of
@@ -65,6 +65,28 @@ def test_memory_that_is_taken_is_told_in_gib() -> None:
     with pytest.raises(EnvironmentProblem, match=r"has 58\.6 GiB free, the plan takes 81\.3 GiB"):
         check(report(changed(memory_free_mib=60000)))
     check(report(changed(memory_free_mib=60000)), occupied=True)
+
+
+def test_slice_of_a_gpu_in_mig_mode_is_found_by_its_name() -> None:
+    name = "MIG-12345678-1111-2222-3333-444444444444"
+    card = machine(1).gpus[0].model_copy(update={"mig": True, "memory_free_mib": 40000})
+    here = machine(1).model_copy(
+        update={
+            "gpus": (card,),
+            "mig_devices": (MigDevice(gpu=0, gi=1, profile="3g.40gb", uuid=name),),
+        }
+    )
+    plan = sample_plan(tp=1, machine=here)
+    gone = here.model_copy(update={"mig_devices": ()})
+
+    # what is free of the whole GPU says nothing about the slice
+    check_machine(
+        plan, launch_of(plan), occupied=False, secrets={}, doctor=lambda _needs: report(here)
+    )
+    with pytest.raises(UserError, match=f"GPU {name} is not in this machine"):
+        check_machine(
+            plan, launch_of(plan), occupied=False, secrets={}, doctor=lambda _needs: report(gone)
+        )
 
 
 def test_what_the_doctor_finds_stops_the_start() -> None:

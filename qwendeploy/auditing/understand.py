@@ -179,7 +179,7 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
 def _has_key(launch: Launch, arguments: Arguments) -> bool:
     if arguments.last("--api-key") is not None:
         return True
-    word = launch.env.get("VLLM_API_KEY")
+    word = launch.env.get("LLAMA_API_KEY" if launch.engine == "llama.cpp" else "VLLM_API_KEY")
     return word is not None and bool(word.text)
 
 

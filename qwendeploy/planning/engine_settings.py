@@ -32,9 +32,11 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
             hint="leave it out, or write --quant gguf-q8_0",
         )
     row = knowledge.image(pins.image or "")
-    if row is not None and row.engine != LLAMA:
+    # of an image in no table only the name tells
+    held = row.engine if row is not None else "vllm" if "vllm" in (pins.image or "") else LLAMA
+    if held != LLAMA:
         raise UserError(
-            f"{pins.image} holds {row.engine}, not llama.cpp",
+            f"{pins.image} holds {held}, not llama.cpp",
             where="--image",
             hint="leave out --engine or --image",
         )

@@ -30,6 +30,11 @@ class Service:
         """The engine's arguments inside the container."""
         return self.launch.arguments("0.0.0.0", CONTAINER_PORT)
 
+    @property
+    def env(self) -> tuple[tuple[str, str], ...]:
+        """The engine's variables."""
+        return container.environment(self.launch)
+
 
 def files(launch: Launch, header: list[str], *, router: bool) -> dict[str, tuple[str, int]]:
     """Return the compose file, with ``nginx.conf`` when ``router`` splits the replicas."""
@@ -44,7 +49,6 @@ def files(launch: Launch, header: list[str], *, router: bool) -> dict[str, tuple
         front="router" if router else "engine",
         container_port=CONTAINER_PORT,
         hub_target=container.hub_target(launch),
-        env=container.environment(launch),
         caches=container.caches(launch),
         tmpfs=container.tmpfs(launch),
         ulimits=container.ULIMITS,

@@ -81,11 +81,14 @@ def caches(launch: Launch) -> tuple[tuple[str, str], ...]:
 
 
 def environment(launch: Launch) -> tuple[tuple[str, str], ...]:
-    """Return the plan's variables, after those that say where home and weights are."""
-    if not launch.read_only:
-        return launch.env
-    places = {"HOME": OWN_HOME, "HF_HOME": hub_target(launch)}
-    return tuple({**places, **dict(launch.env)}.items())
+    """Return the plan's variables, after those that say where home, weights and GPUs are."""
+    found: dict[str, str] = {}
+    if launch.hides_some:
+        indices = ",".join(str(index) for index in launch.gpu_indices)
+        found |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": indices}
+    if launch.read_only:
+        found |= {"HOME": OWN_HOME, "HF_HOME": hub_target(launch)}
+    return tuple({**found, **dict(launch.env)}.items())
 
 
 def tmpfs(launch: Launch) -> tuple[tuple[str, str], ...]:

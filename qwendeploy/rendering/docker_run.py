@@ -14,7 +14,7 @@ Words = tuple[str, ...]
 def isolation(launch: Launch) -> list[Words]:
     """Return devices, address, memory sharing and limits, one option with its value each."""
     lines: list[Words] = [
-        ("--gpus", '"device=' + ",".join(launch.gpus) + '"'),
+        ("--gpus", "all" if launch.sees_all else '"device=' + ",".join(launch.gpus) + '"'),
         ("--publish", launch.publish),
     ]
     if launch.share_ipc:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError
 from qwendeploy.rendering import container, page
+from qwendeploy.rendering.devices import resource_name
 from qwendeploy.rendering.launch import CONTAINER_PORT, HUB_TOKEN, Launch
 
 STORAGE_WITHOUT_SIZE_GIB = 128
@@ -21,15 +22,18 @@ def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str,
     """Return the manifests; replicas are pods of one engine each.
 
     Raises:
-        DataError: a path cannot be a mount path, or the name no label.
+        DataError: a path cannot be a mount path, or Kubernetes does not give out the slice.
     """
     if any(len(path) > 1024 or ".." in path.split("/") for path in launch.local_paths):
         raise DataError("is not a mount path", key="option.checkpoint")
     single = replace(launch, replicas=1)
+    resource, remark = resource_name(plan, launch.gpu_indices)
     text = page.fill(
         "kubernetes.yaml.j2",
         header=header,
         launch=launch,
+        resource=resource,
+        resource_remark=remark,
         engine=single.arguments("0.0.0.0", CONTAINER_PORT),
         mounts=[
             (volume.removeprefix("qwendeploy-"), target)
@@ -42,7 +46,7 @@ def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str,
             (target.strip("/").replace("/", "-").replace(".", ""), target)
             for target, _ in container.tmpfs(launch)
         ],
-        env=container.environment(launch),
+        env=container.environment(replace(launch, hides_some=False)),
         storage_gib=_storage_gib(plan),
         container_port=CONTAINER_PORT,
         hub_token=HUB_TOKEN,

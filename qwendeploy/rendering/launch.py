@@ -17,7 +17,7 @@ from typing import Literal
 
 from qwendeploy.documents import Plan, Setting
 from qwendeploy.errors import DataError
-from qwendeploy.hardware.memory import serving_slice
+from qwendeploy.rendering.devices import gpu_indices, gpu_names, shows_all_gpus
 
 CONTAINER_PORT = 8000
 """Port inside the container; the plan's port is the published one."""
@@ -39,7 +39,6 @@ _FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9._-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET = re.compile(r"(_API_KEY|_TOKEN|_SECRET|_PASSWORD|_SECRET_KEY|_ACCESS_KEY)\Z")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\Z")
-_UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFERENCE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?"
@@ -66,6 +65,10 @@ class Launch:
     gpus: tuple[str, ...]
     """UUIDs where the order can change and they are known, else indices."""
     gpu_indices: tuple[int, ...]
+    sees_all: bool
+    """Whether a container is given all GPUs of the host (WSL2) and CUDA is told which serve."""
+    hides_some: bool
+    """Whether there are others than those that serve in such a container."""
     tp: int
     replicas: int
     listen: str
@@ -133,6 +136,7 @@ class Launch:
             replicas=1,
             gpus=self.gpus[first : first + self.tp],
             gpu_indices=self.gpu_indices[first : first + self.tp],
+            hides_some=self.sees_all,
         )
 
 
@@ -158,7 +162,7 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
         raise DataError("names no checkpoint", key="option.checkpoint")
     local = _local_paths(model, flags)
     flags = _with_served_name(plan, tuple(pair for pair in flags if pair[0] not in _PLACED))
-    indices = _gpu_indices(plan)
+    indices = gpu_indices(plan)
     period, basis = _start_period(plan, local=_is_path(model))
     listen = _listen(plan)
     _check_text(plan.plan_id, "plan_id")
@@ -171,8 +175,10 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
         model=model,
         flags=flags,
         env=_env(plan, offline=_is_path(model)),
-        gpus=_gpu_names(plan, indices),
+        gpus=gpu_names(plan, indices),
         gpu_indices=indices,
+        sees_all=shows_all_gpus(plan),
+        hides_some=shows_all_gpus(plan) and len(plan.machine.gpus) > len(indices),
         tp=option.tp,
         replicas=option.replicas,
         listen=listen,
@@ -323,44 +329,6 @@ def _listen(plan: Plan) -> str:
     if not 1 <= plan.port <= 65535:
         raise DataError(f"{plan.port} is not a port", key="port", hint="write 1 to 65535")
     return str(address)
-
-
-def _gpu_indices(plan: Plan) -> tuple[int, ...]:
-    needed = plan.option.gpus_used
-    indices = plan.gpu_indices
-    if not indices:
-        known = plan.machine.chosen_gpu_indices or plan.machine.usable_gpu_indices
-        indices = tuple(known[:needed]) if len(known) >= needed else tuple(range(needed))
-    if len(indices) != needed or len(set(indices)) != needed or min(indices) < 0:
-        raise DataError(
-            f"{list(indices)} does not name the {needed} GPU(s) of tp {plan.option.tp} x"
-            f" {plan.option.replicas} replica(s)",
-            key="gpu_indices",
-        )
-    present = {gpu.index for gpu in plan.machine.gpus if gpu.index is not None}
-    absent = [index for index in indices if present and index not in present]
-    if absent:
-        raise DataError(
-            f"GPU {absent[0]} is not in the plan's machine, which has {sorted(present)}",
-            key="gpu_indices",
-        )
-    return indices
-
-
-def _gpu_names(plan: Plan, indices: tuple[int, ...]) -> tuple[str, ...]:
-    """Return UUIDs when the machine has several GPUs and all chosen ones show a whole UUID.
-
-    A GPU in MIG mode is named by the slice that serves, since its own name would give any.
-    """
-    uuids = {gpu.index: gpu.uuid for gpu in plan.machine.gpus if gpu.uuid}
-    slices = {gpu.index: serving_slice(plan.machine, gpu) for gpu in plan.machine.gpus}
-    uuids |= {index: device.uuid for index, device in slices.items() if device and device.uuid}
-    chosen = [uuids.get(index) for index in indices]
-    names = [uuid for uuid in chosen if uuid is not None and _UUID.match(uuid)]
-    several = len(plan.machine.gpus) > 1 or any(slices.values())
-    if several and len(names) == len(indices):
-        return tuple(names)
-    return tuple(str(index) for index in indices)
 
 
 def _is_path(model: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError
 from qwendeploy.rendering import docker_run, page
+from qwendeploy.rendering.devices import cuda_devices
 from qwendeploy.rendering.launch import Launch
 
 PROGRAMS = {"vllm": ("vllm", "VLLM"), "llama.cpp": ("llama-server", "LLAMA_SERVER")}
@@ -18,7 +19,7 @@ def files(plan: Plan, launch: Launch, header: list[str], kind: str) -> dict[str,
     """Return the script that runs the engine of the active virtual environment.
 
     Raises:
-        DataError: the plan is for the other engine.
+        DataError: the plan is for the other engine, or the engine cannot be given its slice.
     """
     if KINDS[launch.engine] != kind:
         raise DataError(
@@ -34,6 +35,7 @@ def files(plan: Plan, launch: Launch, header: list[str], kind: str) -> dict[str,
         program=program,
         program_variable=variable,
         version=plan.option.engine_version if launch.engine == "vllm" else None,
+        devices=cuda_devices(plan, launch.gpu_indices),
         secrets=page.SECRETS_FILE,
         secret_names=page.secret_names(launch),
         engine=docker_run.pair_up(launch.arguments(launch.listen, launch.port)),

@@ -68,9 +68,7 @@ def create_arguments(
     asked: dict[str, Any] = {
         "command": list(launch.arguments("0.0.0.0", CONTAINER_PORT)),
         "environment": {**dict(container.environment(launch)), **secrets},
-        "device_requests": [
-            DeviceRequest(driver="", device_ids=list(launch.gpus), capabilities=[["gpu"]])
-        ],
+        "device_requests": [DeviceRequest(driver="", capabilities=[["gpu"]], **_devices(launch))],
         "ports": {f"{CONTAINER_PORT}/tcp": (launch.listen, launch.port)},
         "ulimits": [Ulimit(name=name, soft=value, hard=value) for name, value in container.ULIMITS],
         "security_opt": ["no-new-privileges"],
@@ -104,6 +102,10 @@ def create_arguments(
     if network is not None:
         asked["network"] = network
     return asked
+
+
+def _devices(launch: Launch) -> dict[str, Any]:
+    return {"count": -1} if launch.sees_all else {"device_ids": list(launch.gpus)}
 
 
 def _mounts(launch: Launch, hub: Path) -> list[Any]:

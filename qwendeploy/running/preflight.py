@@ -47,6 +47,10 @@ def check_machine(
 
 def _compare(plan: Plan, launch: Launch, machine: Machine, *, occupied: bool) -> None:
     here = {name: gpu for gpu in machine.gpus for name in (gpu.uuid, str(gpu.index)) if name}
+    by_index = {gpu.index: gpu for gpu in machine.gpus}
+    for device in machine.mig_devices:
+        if device.uuid and device.gpu in by_index:
+            here[device.uuid] = by_index[device.gpu]
     planned = {gpu.index: gpu for gpu in plan.machine.gpus}
     for position, name in enumerate(launch.gpus):
         gpu = here.get(name)
@@ -74,9 +78,12 @@ def _same_kind(planned: Gpu | None, present: Gpu, name: str) -> None:
 
 
 def _room(plan: Plan, gpu: Gpu, name: str) -> None:
-    """Refuse what vLLM refuses: less memory free than the fraction asks for."""
+    """Refuse what vLLM refuses: less memory free than the fraction asks for.
+
+    What is free of a MIG slice is not shown, only of the GPU that it is cut from.
+    """
     fraction = plan.option.gpu_memory_utilization
-    if fraction is None or gpu.memory_mib is None or gpu.memory_free_mib is None:
+    if fraction is None or gpu.memory_mib is None or gpu.memory_free_mib is None or gpu.mig:
         return
     needed = fraction * gpu.memory_mib
     if gpu.memory_free_mib < needed:

@@ -115,17 +115,20 @@ def _container(launch: Launch, image: Image, attributes: dict[str, Any]) -> Iter
     present = set(config["Env"] or [])
     missing = [name for name, value in launch.env if f"{name}={value}" not in present]
     yield _check("environment", "as asked", f"not {missing}" if missing else "as asked", "docker")
-    devices = [
-        device
-        for request in host.get("DeviceRequests") or []
-        for device in request.get("DeviceIDs") or []
-    ]
-    yield _check("GPUs", ",".join(launch.gpus), ",".join(devices), "docker")
+    asked_devices = "all" if launch.sees_all else ",".join(launch.gpus)
+    yield _check("GPUs", asked_devices, _devices(host), "docker")
     ports = (attributes["NetworkSettings"]["Ports"] or {}).get(f"{CONTAINER_PORT}/tcp") or []
     published = [f"{port['HostIp']}:{port['HostPort']}" for port in ports]
     wanted = f"{launch.listen}:{launch.port}"
     yield _check("address", wanted, ", ".join(published) or "nothing published", "docker")
     yield _check("read-only root", launch.read_only, bool(host.get("ReadonlyRootfs")), "docker")
+
+
+def _devices(host: dict[str, Any]) -> str:
+    requests = host.get("DeviceRequests") or []
+    if any(request.get("Count") == -1 for request in requests):
+        return "all"
+    return ",".join(device for request in requests for device in request.get("DeviceIDs") or [])
 
 
 def _server(plan: Plan, launch: Launch, pages: ServerPages) -> Iterator[Check]:
