@@ -20,10 +20,10 @@ from qwendeploy.auditing.findings import SEVERITY_ORDER, Finding, Outcome, worst
 from qwendeploy.auditing.gguf import gguf_findings
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.memory import PoolView, view_pool
+from qwendeploy.auditing.memory_findings import memory_findings
 from qwendeploy.auditing.system_findings import (
     cluster_findings,
     container_findings,
-    memory_findings,
     model_findings,
 )
 from qwendeploy.auditing.text import Place

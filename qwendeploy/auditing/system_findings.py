@@ -1,4 +1,4 @@
-"""Findings about what a launch meets: the card's memory, the container's ports and volumes."""
+"""Findings about what a launch meets: the container's ports, volumes and device, the cluster."""
 
 from __future__ import annotations
 
@@ -6,126 +6,9 @@ from collections.abc import Iterator
 from statistics import median
 
 from qwendeploy.auditing.checkpoint_names import mount_of
-from qwendeploy.auditing.findings import Finding, told_flag
-from qwendeploy.auditing.memory import PoolView, held_when_short
+from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.tables.boot import boot_rows
-
-
-def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[Finding]:
-    """Yield what the pool says: what stops the start, what caps the number that runs."""
-    if view is None:
-        return
-    weights, budget = view.answer.weights.value, view.answer.budget_gib
-    rest = view.answer.rest.value
-    if view.lacks_length and not view.answer.blocks.basis.startswith("bytes"):
-        yield _no_length(understood, view, weights, budget, rest)
-        return
-    if view.may_lack_length:
-        yield Finding(
-            "kv-too-small-for-max-model-len",
-            "warning",
-            f"--max-model-len {view.max_model_len}",
-            understood.place_of("max_model_len"),
-            f"one request needs {view.needed} blocks; about {view.blocks} "
-            f"({view.answer.blocks.low:.0f} to {view.answer.blocks.high:.0f}) are there",
-            f"--max-model-len {view.largest_length} is safe",
-        )
-    if view.lacks_seats:
-        yield Finding(
-            "max-num-seqs-above-blocks",
-            "error",
-            told_flag(understood, "max_num_seqs", "--max-num-seqs"),
-            understood.place_of("max_num_seqs"),
-            f"{view.max_num_seqs} seats against about {view.blocks} blocks: graph capture of full "
-            "decode steps refuses more seats than state blocks; more memory rarely cures it",
-            f"--max-num-seqs {_round_down(view.short_requests)}",
-            "fails_at_start",
-        )
-    elif view.may_lack_seats:
-        yield _seats_in_doubt(understood, view)
-    elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
-        yield Finding(
-            "short-context-limit",
-            "info",
-            told_flag(understood, "max_num_seqs", "--max-num-seqs"),
-            understood.place_of("max_num_seqs"),
-            f"a request holds at least {held_when_short(view)} blocks, so about "
-            f"{view.short_requests} of {view.max_num_seqs} run at once; the rest waits",
-            f"--max-num-seqs {_round_down(view.short_requests)}",
-        )
-    if view.lacks_step:
-        yield Finding(
-            "block-above-batched-tokens",
-            "error",
-            told_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
-            understood.place_of("max_num_batched_tokens"),
-            f"with prefix caching a step must hold one block of "
-            f"{view.answer.layout.block_tokens} tokens",
-            f"--max-num-batched-tokens {-(-view.answer.layout.block_tokens // 1024) * 1024}",
-            "fails_at_start",
-        )
-
-
-def _no_length(
-    understood: Understood, view: PoolView, weights: float, budget: float, rest: float
-) -> Finding:
-    length = view.largest_length
-    spent = (
-        f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB a card"
-    )
-    if weights >= budget or length < view.answer.layout.block_tokens * 2:
-        fits = weights < budget
-        return Finding(
-            "weights-leave-no-cache" if fits else "weights-do-not-fit",
-            "error",
-            f"{understood.checkpoint.name if understood.checkpoint else 'checkpoint'} in memory",
-            understood.arguments.model.place
-            if understood.arguments.model
-            else (understood.launch.place),
-            f"{spent}: no room for the {view.needed} blocks of one request"
-            if fits
-            else f"{weights:.1f} GiB of weights a card against a budget of {budget:.1f} GiB",
-            "a smaller checkpoint (int4, FP8), more cards under one tensor-parallel size",
-            "fails_at_start",
-        )
-    return Finding(
-        "kv-too-small-for-max-model-len",
-        "error",
-        f"--max-model-len {view.max_model_len}",
-        understood.place_of("max_model_len"),
-        f"one request reserves {view.needed} blocks, about {view.blocks} are there ({spent})",
-        f"--max-model-len {length}",
-        "fails_at_start",
-    )
-
-
-def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
-    """Return what may stop the start: seats within the pool's band.
-
-    Left at the default of a large card the server was refused each time it was seen: 939, 1,011 and
-    556 blocks against 1,024 seats (RTX PRO 6000 with FP8, NVFP4 and BF16 weights of this shape,
-    https://github.com/vllm-project/recipes/pull/831), so there it is taken to be refused.
-    """
-    stated = told_flag(understood, "max_num_seqs", "--max-num-seqs")
-    left = stated.endswith("not given")
-    pool = view.answer.blocks
-    return Finding(
-        "max-num-seqs-above-blocks",
-        "error" if left else "warning",
-        stated,
-        understood.place_of("max_num_seqs"),
-        f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
-        "capture of full decode steps refuses more seats than state blocks"
-        + ("; at this default it was refused on such cards" if left else ""),
-        f"--max-num-seqs {_round_down(min(view.short_requests, int(pool.low)))}",
-        "fails_at_start" if left else None,
-    )
-
-
-def _round_down(count: int) -> int:
-    step = 8 if count >= 16 else 1
-    return max(1, count // step * step)
 
 
 def container_findings(understood: Understood) -> Iterator[Finding]:
