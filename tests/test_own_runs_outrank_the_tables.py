@@ -234,12 +234,19 @@ def test_pool_read_back_moves_the_memory_of_other_options(box: Box) -> None:
 def test_pool_of_an_own_start_counts_until_it_is_forgotten(box: Box) -> None:
     before = box.plan()
     log = BootLog(engine_version=before.option.engine_version)
-    row = pool_row(before, log, 2350, now=datetime(2026, 11, 30, tzinfo=UTC))
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    row = pool_row(before, log, 2350, now=now, boot_id=BOOT)
     assert add_pool(row)
     pool = box.plan().predictions.kv_pool_blocks
     assert pool is not None and pool.value == pytest.approx(2350, abs=2)
     assert pool.kind is Kind.MEASURED_HERE
     assert row.row_id in pool.source
+    # by this a verdict knows that the start's own run may not confirm the figure
+    assert f"boot {BOOT}" in pool.source
+    listed = json.loads(box.run("data", "list", "--json").out)["pools"]
+    assert [(pool["row_id"], pool["num_blocks"]) for pool in listed] == [(row.row_id, 2350)]
+    assert row.row_id in box.run("data", "list").out
+    assert "2350" in box.run("data", "show", "pools_own").out
     box.forgets(row.row_id)
     assert content(box.plan()) == content(before)
     assert box.run("data", "forget", row.row_id).code == 2

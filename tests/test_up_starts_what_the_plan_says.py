@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from starting_plans import Box
 from qwendeploy.errors import EnvironmentProblem, ExitCode, UserError
 from qwendeploy.figures import Kind, exact
 from qwendeploy.running import starting
-from qwendeploy.tables.own_pools import own_pools
+from qwendeploy.tables.own_pools import boot_of, own_pools
 
 pytestmark = pytest.mark.container
 
@@ -192,6 +193,7 @@ def test_pool_is_kept_as_evidence_beside_its_prediction(box: Box) -> None:
     (row,) = own_pools()
     assert (row.num_blocks, row.blocks_basis, row.kv_tokens) == (2416, "counter", 1_309_955)
     assert (row.origin, row.kind, row.tp, row.spec_tokens) == ("own", "logged", 2, 3)
+    assert re.fullmatch(r"\d{10}\.\d\d", boot_of(row) or "")
     assert row.note == "predicted before start: 2400 [2280, 2520] blocks (measured)"
     assert any("stored as evidence (measured-here)" in note for note in report.notes)
 

@@ -15,6 +15,7 @@ from qwendeploy.api.data import (
     data_import,
     data_imports,
     data_list,
+    data_own_pools,
     data_show,
 )
 from qwendeploy.api.machines import (
@@ -53,6 +54,7 @@ __all__ = [
     "data_import",
     "data_imports",
     "data_list",
+    "data_own_pools",
     "data_show",
     "describe_doctor",
     "describe_machine",

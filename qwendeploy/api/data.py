@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.importing import Imported
     from qwendeploy.tables.own import ImportRecord
+    from qwendeploy.tables.pools import PoolRow
     from qwendeploy.tables.view import TableSummary, TableView
 
 
@@ -78,6 +79,13 @@ def data_imports() -> tuple[ImportRecord, ...]:
     from qwendeploy.tables import own
 
     return own.records()
+
+
+def data_own_pools() -> tuple[PoolRow, ...]:
+    """Return the KV pools that ``up`` read from own starts, oldest first."""
+    from qwendeploy.tables import own_pools
+
+    return own_pools.own_pools()
 
 
 def data_export(output: Path, *, ids: Sequence[str] = (), force: bool = False) -> int:

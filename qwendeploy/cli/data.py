@@ -62,12 +62,18 @@ def list_tables(as_json: bool) -> None:
             {key: getattr(record, key) for key in ("id", "format", "imported", "rows")}
             for record in api.data_imports()
         ]
-        click.echo(json.dumps({"tables": document, "imports": imports}, indent=2))
+        pools = [
+            {key: getattr(row, key) for key in ("row_id", "num_blocks", "kv_tokens", "evidence")}
+            for row in api.data_own_pools()
+        ]
+        found = {"tables": document, "imports": imports, "pools": pools}
+        click.echo(json.dumps(found, indent=2))
     else:
-        from qwendeploy.reporting.data_text import imports_text, list_text
+        from qwendeploy.reporting.data_text import imports_text, list_text, pools_text
 
         click.echo(list_text(summaries))
         click.echo("\n" + imports_text(api.data_imports()))
+        click.echo("\n" + pools_text(api.data_own_pools()))
         click.echo("\nnext: qwendeploy data show decode_study --where status=capacity-limited")
 
 

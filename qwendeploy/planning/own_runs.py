@@ -30,7 +30,7 @@ from qwendeploy.planning.transfer_rows import CONTENT
 from qwendeploy.tables import own
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.own_place import own_directory
-from qwendeploy.tables.own_pools import own_pools
+from qwendeploy.tables.own_pools import boot_of, own_pools
 from qwendeploy.tables.pools import PoolRow
 
 LEAST_CHANGE = 0.02
@@ -313,5 +313,7 @@ def _pool_starts(pools: Iterable[PoolRow], box: Box) -> list[OwnStart]:
             *("max_num_batched_tokens", "capture_size", "prefix_cache", "vision", "image"),
         )
         settings = {name: getattr(row, name) for name in names}
-        found.append(OwnStart(row.row_id, settings, row.num_blocks, row.weights_gib_per_gpu))
+        boot = boot_of(row)
+        label = row.row_id if boot is None else f"{row.row_id} (boot {boot})"
+        found.append(OwnStart(label, settings, row.num_blocks, row.weights_gib_per_gpu))
     return found

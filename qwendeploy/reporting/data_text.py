@@ -8,6 +8,7 @@ from typing import Any
 from qwendeploy.tables.checks import CheckReport
 from qwendeploy.tables.importing import Imported
 from qwendeploy.tables.own import ImportRecord
+from qwendeploy.tables.pools import PoolRow
 from qwendeploy.tables.view import TableSummary, TableView
 
 _WIDEST = 48
@@ -37,6 +38,24 @@ def imports_text(records: Sequence[ImportRecord]) -> str:
         (record.id, record.format, str(record.rows), record.imported[:10]) for record in records
     ]
     return "own table (decode_own)\n" + _aligned(("import", "format", "rows", "date"), rows)
+
+
+def pools_text(pools: Sequence[PoolRow]) -> str:
+    """Return one line per pool of an own start; ``data forget`` takes one back by its name."""
+    if not pools:
+        return "own table (pools_own): no start of `qwendeploy up` yet"
+    rows = [
+        (
+            row.row_id,
+            _cell(row.num_blocks),
+            _cell(row.kv_tokens),
+            _short(row.note),
+            (row.evidence or "")[:10],
+        )
+        for row in pools
+    ]
+    header = ("start", "blocks", "tokens", "predicted", "date")
+    return "own table (pools_own)\n" + _aligned(header, rows)
 
 
 def import_text(done: Imported, *, written: bool) -> str:

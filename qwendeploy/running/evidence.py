@@ -8,18 +8,18 @@ from qwendeploy.documents import Plan
 from qwendeploy.errors import QwendeployError
 from qwendeploy.figures import Figure
 from qwendeploy.running.boot_log import BootLog
-from qwendeploy.tables.own_pools import add_pool
+from qwendeploy.tables.own_pools import add_pool, evidence_of
 from qwendeploy.tables.pools import PoolRow
 
 
-def store(plan: Plan, log: BootLog, blocks: int | None) -> str | None:
+def store(plan: Plan, log: BootLog, blocks: int | None, boot_id: str | None = None) -> str | None:
     """Store the pool of this start; return one line about it, ``None`` if no pool is known.
 
     A table that cannot be written is told, not raised: the server runs all the same.
     """
     if plan.option.engine != "vllm" or (blocks is None and log.kv_tokens is None):
         return None
-    row = pool_row(plan, log, blocks, now=datetime.now(UTC))
+    row = pool_row(plan, log, blocks, now=datetime.now(UTC), boot_id=boot_id)
     try:
         new = add_pool(row)
     except (QwendeployError, OSError) as problem:
@@ -28,8 +28,10 @@ def store(plan: Plan, log: BootLog, blocks: int | None) -> str | None:
     return f"KV pool {_size(blocks, log.kv_tokens)}, predicted {_predicted(plan)}: {stored}"
 
 
-def pool_row(plan: Plan, log: BootLog, blocks: int | None, *, now: datetime) -> PoolRow:
-    """Return the row of one's own pool table for this start."""
+def pool_row(
+    plan: Plan, log: BootLog, blocks: int | None, *, now: datetime, boot_id: str | None = None
+) -> PoolRow:
+    """Return the row of one's own pool table for this start; ``boot_id`` as a run has it."""
     option = plan.option
     card = next(
         (gpu for gpu in plan.machine.gpus if gpu.index in plan.gpu_indices),
@@ -40,7 +42,7 @@ def pool_row(plan: Plan, log: BootLog, blocks: int | None, *, now: datetime) -> 
         row_id=f"own/{plan.plan_id}/{now:%Y%m%dT%H%M%SZ}",
         status="ok",
         reason=None,
-        evidence=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        evidence=evidence_of(f"{now:%Y-%m-%dT%H:%M:%SZ}", boot_id),
         source=f"own start of plan {plan.plan_id}",
         origin="own",
         experiment=None,

@@ -67,6 +67,8 @@ class ServerPages:
     models: Any
     cache_config: dict[str, str]
     blocks: int | None
+    boot_id: str | None = None
+    """Start time of the server's process, as a run document has it."""
 
 
 def server_pages(launch: Launch, *, api_key: str | None) -> ServerPages:
@@ -75,10 +77,12 @@ def server_pages(launch: Launch, *, api_key: str | None) -> ServerPages:
     metrics = http.get(f"{launch.base_url}/metrics", api_key=api_key)
     config = http.cache_config(metrics.text) if metrics.status == 200 else {}
     blocks = config.get("num_gpu_blocks", "")
+    started = http.gauge(metrics.text, "process_start_time_seconds")
     return ServerPages(
         models=models if isinstance(models, dict) else {},
         cache_config=config,
         blocks=int(blocks) if blocks.isdigit() else None,
+        boot_id=None if started is None else f"{started:.2f}",
     )
 
 

@@ -299,7 +299,7 @@ def _report(
         notes.append(f"pinned: {image.reference}")
     elif image.digest is None:
         notes.append(f"the image has no digest of a registry; its id is {image.id}")
-    stored = evidence.store(plan, boot.log, pages.blocks)
+    stored = evidence.store(plan, boot.log, pages.blocks, pages.boot_id)
     if stored is not None:
         notes.append(stored)
     return UpReport(

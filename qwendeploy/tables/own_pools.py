@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 from qwendeploy.documents.files import write_text
@@ -28,6 +29,20 @@ def own_pools(directory: Path | None = None) -> tuple[PoolRow, ...]:
     """
     path = (directory or own_directory()) / TABLE
     return read_csv(path, PoolRow) if path.exists() else ()
+
+
+def evidence_of(moment: str, boot_id: str | None) -> str:
+    """Return the evidence of a pool: when it was read and which start of the server told it."""
+    return moment if boot_id is None else f"{moment} (boot {boot_id})"
+
+
+def boot_of(row: PoolRow) -> str | None:
+    """Return the start that told a pool, as ``evidence_of`` wrote it; ``None`` where it did not.
+
+    A start's own run may not confirm what was calibrated from it.
+    """
+    match = re.search(r"\(boot ([\d.]+)\)\Z", row.evidence or "")
+    return match[1] if match else None
 
 
 def add_pool(row: PoolRow, directory: Path | None = None) -> bool:

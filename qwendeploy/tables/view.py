@@ -15,10 +15,13 @@ from qwendeploy.errors import UserError
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.catalogue import TABLES, Table, find_table
 from qwendeploy.tables.own import own_rows
+from qwendeploy.tables.own_pools import own_pools
 from qwendeploy.tables.reader import read_csv
 from qwendeploy.tables.sources import source_id
 
 OWN = Table("decode_own", "one's own decode rates", "decode:DecodeRow", ("row_id",), "source")
+OWN_POOLS = Table("pools_own", "pools of one's own starts", "pools:PoolRow", ("row_id",), "source")
+OWN_TABLES = {table.name: table for table in (OWN, OWN_POOLS)}
 _CONDITION = re.compile(r"^\s*([A-Za-z_]\w*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*$")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -54,6 +57,8 @@ def load(table: Table) -> tuple[Any, ...]:
     """Return the rows of a shipped table or of one's own. Raises as ``reader.read_csv``."""
     if table is OWN:
         return own_rows()
+    if table is OWN_POOLS:
+        return own_pools()
     return read_csv(data_dir("benchdata") / f"{table.name}.csv", table.row_type)
 
 
@@ -86,7 +91,7 @@ def view(
         UserError: an unknown table, column or operator, or an order of texts.
         DataError: the table itself is broken.
     """
-    table = OWN if name == OWN.name else find_table(name)
+    table = OWN_TABLES.get(name) or find_table(name)
     known = [field.name for field in dataclasses.fields(table.row_type)]
     conditions = [_condition(text, table.name, known) for text in where]
     chosen = [_column(column, table.name, known) for column in columns] or known
