@@ -71,6 +71,11 @@ class ServerFacts(Model):
     continuous_usage: bool = False
     """Usage on every chunk: tokens are counted where they arrive."""
     metrics: bool = False
+    """Counters of all that serve can be read."""
+    replicas: int = 1
+    """Engines behind the address, as planned or seen."""
+    replicas_told: int = 0
+    """Engines of which ``/metrics`` tells."""
     tokenize: bool = False
     accepted_fields: tuple[str, ...] = ()
     """Sampling fields beyond the standard that the server accepted."""

@@ -84,6 +84,8 @@ def _head(run: RunDocument) -> Iterator[str]:
     if server is not None:
         version = f" {server.version}" if server.version else ""
         yield f"server {server.base_url}: {server.model}, {server.engine}{version}"
+    for warning in run.warnings:
+        yield f"note   {warning}"
     context = point.get("context")
     shown = format_tokens(context) if isinstance(context, int) else "?"
     yield (

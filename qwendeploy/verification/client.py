@@ -71,6 +71,8 @@ class Client:
         self.limits = limits or Limits()
         self._session: aiohttp.ClientSession | None = None
         self._counter = 0
+        self.metrics_at: tuple[str, ...] = ()
+        """Where the replicas tell their metrics; empty for the target itself."""
 
     async def __aenter__(self) -> Self:
         import aiohttp
@@ -119,9 +121,15 @@ class Client:
         return self._session
 
     async def page(
-        self, path: str, *, body: Any = None, timeout: float = 30.0, key: bool = True
+        self,
+        path: str,
+        *,
+        body: Any = None,
+        timeout: float = 30.0,
+        key: bool = True,
+        base: str | None = None,
     ) -> Page:
-        """Return a plain page; ``body`` makes it a POST.
+        """Return a plain page; ``body`` makes it a POST, ``base`` asks another server.
 
         Raises:
             OSError or asyncio.TimeoutError: the server cannot be reached or does not answer.
@@ -134,7 +142,7 @@ class Client:
             async with asyncio.timeout(timeout):
                 async with self.session.request(
                     method,
-                    self.target.url(path),
+                    self.target.url(path) if base is None else base + path,
                     json=body,
                     headers=headers,
                     proxy=self.target.proxy,

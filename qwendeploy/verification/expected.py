@@ -35,7 +35,8 @@ def layout_of(option: Option | None) -> KvLayout | None:
 def pool_figures(plan: Plan | None, facts: ServerFacts) -> dict[str, Figure]:
     """Return the pool's quantities as the server tells them, or as follows from its block count.
 
-    The size in tokens and the full-length requests depend on the length that is served.
+    The size in tokens and the full-length requests depend on the length that is served. Blocks and
+    tokens are of one replica, requests of all.
     """
     found: dict[str, Figure] = {}
 
@@ -46,16 +47,19 @@ def pool_figures(plan: Plan | None, facts: ServerFacts) -> dict[str, Figure]:
     if blocks is not None:
         put("kv_pool_blocks", blocks, "blocks", "cache_config_info")
     layout = layout_of(plan.option if plan else None)
+    all_told = facts.replicas_told in (0, facts.replicas)
     if blocks is not None and length is not None and layout is not None:
         source = "block arithmetic from the server's block count"
         put("kv_pool_tokens", pool_tokens(layout, blocks, length)[0], "tokens", source)
-        full = full_length_requests(layout, blocks, length)
-        put("max_full_length_requests", full, "requests", source)
+        full = full_length_requests(layout, blocks, length) * facts.replicas
+        if all_told:
+            put("max_full_length_requests", full, "requests", source)
     if facts.kv_pool_tokens is not None:
         put("kv_pool_tokens", facts.kv_pool_tokens, "tokens", "cache_config_info")
     concurrency = facts.cache_config.get("kv_cache_max_concurrency", "")
-    if re.fullmatch(r"\d+(\.\d+)?", concurrency):
-        put("max_full_length_requests", int(float(concurrency)), "requests", "cache_config_info")
+    if re.fullmatch(r"\d+(\.\d+)?", concurrency) and all_told:
+        full = int(float(concurrency)) * facts.replicas
+        put("max_full_length_requests", full, "requests", "cache_config_info")
     return found
 
 

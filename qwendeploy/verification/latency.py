@@ -20,7 +20,8 @@ from qwendeploy.verification import statistics as st
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode_figures import measured, server_differences
 from qwendeploy.verification.records import Record
-from qwendeploy.verification.server import Surface, scrape
+from qwendeploy.verification.replicas import scrape
+from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import count_requests
 
 OUTPUT_TOKENS = 4

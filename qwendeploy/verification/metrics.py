@@ -6,7 +6,7 @@ Values of several label sets (engines, models) are summed, gauges of one pool av
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 COUNTERS: dict[str, tuple[str, ...]] = {
@@ -51,7 +51,7 @@ GAUGES: dict[str, tuple[str, ...]] = {
     ),
     "start_time": ("process_start_time_seconds",),
 }
-AVERAGED = {"kv_usage", "start_time"}
+AVERAGED = {"kv_usage"}
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 CONFIG = "vllm:cache_config_info"
 _WANTED = {name for names in (COUNTERS | GAUGES).values() for name in names} | {
@@ -75,11 +75,19 @@ class Metrics:
         return self.values.get(name)
 
     def since(self, before: Metrics, name: str) -> float | None:
-        """Return how much a counter grew; ``None`` if not offered or if the server restarted."""
+        """Return how much a counter grew; ``None`` if not offered or of another process.
+
+        A server that restarted, or another replica that answered, counts from its own start.
+        """
         now, then = self.values.get(name), before.values.get(name)
-        if now is None or then is None or now < then:
+        if now is None or then is None or now < then or self.started != before.started:
             return None
         return now - then
+
+    @property
+    def started(self) -> float | None:
+        """Start time of the process, of several their sum: what tells one from another."""
+        return self.values.get("start_time")
 
     def acceptance_length(self, before: Metrics) -> float | None:
         """Return 1 + accepted/drafts over the stretch, ``None`` without drafting or drafts."""
@@ -132,7 +140,28 @@ def parse_metrics(text: str) -> Metrics:
         values=values,
         accepted_by_position=tuple(positions[key] for key in sorted(positions)),
         cache_config=dict(config[0][0]) if config else {},
-        engines=len(samples.get("vllm:num_requests_running", ())) or 1,
+        engines=len(_first(samples, GAUGES["running"]) or ()) or 1,
+    )
+
+
+def together(pages: Sequence[Metrics]) -> Metrics:
+    """Return the metrics of several replicas as those of one server of as many engines.
+
+    A quantity is offered only if all offer it.
+    """
+    names = set.intersection(*(set(page.values) for page in pages))
+    values = {name: sum(page.values[name] for page in pages) for name in names}
+    values.update({name: values[name] / len(pages) for name in AVERAGED & names})
+    positions = {len(page.accepted_by_position) for page in pages}
+    return Metrics(
+        values=values,
+        accepted_by_position=tuple(
+            sum(found) for found in zip(*(p.accepted_by_position for p in pages), strict=True)
+        )
+        if len(positions) == 1
+        else (),
+        cache_config=pages[0].cache_config,
+        engines=sum(page.engines for page in pages),
     )
 
 

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from qwendeploy.documents import ServerFacts
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.verification.client import Client, Page
-from qwendeploy.verification.metrics import Metrics, parse_metrics
+from qwendeploy.verification.metrics import Metrics
 from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.records import Record
+from qwendeploy.verification.replicas import replicas_seen, scrape
 
 EXTRA_FIELDS = ("ignore_eos", "min_tokens")
 """Fields outside the standard that keep a generation from ending early."""
@@ -105,15 +106,6 @@ class Surface:
         return body
 
 
-async def scrape(client: Client) -> Metrics | None:
-    """Return the metrics, ``None`` if they are not offered or not readable now."""
-    try:
-        page = await client.page("/metrics", timeout=10)
-        return parse_metrics(page.text) if page.status == 200 else None
-    except (OSError, TimeoutError, ValueError):
-        return None
-
-
 async def _page(client: Client, path: str, body: Any = None) -> Page | None:
     try:
         page = await client.page(path, body=body, timeout=60)
@@ -122,8 +114,10 @@ async def _page(client: Client, path: str, body: Any = None) -> Page | None:
     return page if page.status == 200 else None
 
 
-async def read_facts(client: Client) -> ServerFacts:
+async def read_facts(client: Client, replicas: int = 1) -> ServerFacts:
     """Return what the server says of itself; the model is checked against what is served.
+
+    Metrics of one of several ``replicas`` count as not offered.
 
     Raises:
         UserError: the key is refused, or the wanted model is not served.
@@ -132,6 +126,7 @@ async def read_facts(client: Client) -> ServerFacts:
     target = client.target
     cards = await _model_cards(client)
     model, card = _choose_model(target.model, cards, target.base_url)
+    serving, told = await replicas_seen(client, await scrape(client), replicas)
     metrics = await scrape(client)
     version = await _page(client, "/version")
     tokenize = await _page(client, "/tokenize", {"model": model, "prompt": "one two"})
@@ -159,7 +154,9 @@ async def read_facts(client: Client) -> ServerFacts:
         kv_pool_blocks=metrics.blocks() if metrics else None,
         kv_pool_tokens=int(float(tokens)) if tokens.replace(".", "", 1).isdigit() else None,
         drafting=_drafting(engine, metrics, drafts),
-        metrics=bool(metrics and metrics.values),
+        metrics=bool(metrics and metrics.values) and told >= serving,
+        replicas=serving,
+        replicas_told=told,
         tokenize=isinstance(count, dict) and isinstance(count.get("count"), int),
     )
     return facts.model_copy(update={"not_offered": _not_offered(facts)})
@@ -229,7 +226,8 @@ def _drafting(engine: str, metrics: Metrics | None, drafts: float | None) -> boo
 def _not_offered(facts: ServerFacts) -> tuple[str, ...]:
     offered = {
         "/version": facts.version is not None,
-        "/metrics": facts.metrics,
+        "/metrics": facts.metrics or facts.replicas_told > 0,
+        "/metrics of all replicas": facts.metrics or not facts.replicas_told,
         "/tokenize": facts.tokenize,
         "max_model_len in /v1/models": facts.max_model_len is not None,
         "KV block count in /metrics": facts.kv_pool_blocks is not None,
@@ -237,14 +235,16 @@ def _not_offered(facts: ServerFacts) -> tuple[str, ...]:
     return tuple(name for name, there in offered.items() if not there)
 
 
-async def survey(client: Client, prompts: PromptMaker, *, sample: int = 1500) -> Surface:
+async def survey(
+    client: Client, prompts: PromptMaker, *, sample: int = 1500, replicas: int = 1
+) -> Surface:
     """Return the facts and what the server accepts, after short trial requests.
 
     Raises:
         UserError: the key or the model is refused.
         EnvironmentProblem: no generation works; carries what the server said.
     """
-    facts = await read_facts(client)
+    facts = await read_facts(client, replicas)
     if facts.max_model_len:
         sample = min(sample, facts.max_model_len // 2)
     fields = dict.fromkeys(EXTRA_FIELDS, True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from qwendeploy.documents import ClientFacts, TimelinePoint
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.metrics import Metrics
-from qwendeploy.verification.server import scrape
+from qwendeploy.verification.replicas import scrape
 from qwendeploy.verification.statistics import percentile
 from qwendeploy.verification.telemetry import Gpus
 

@@ -7,7 +7,7 @@ import random
 
 from qwendeploy.documents import Gate
 from qwendeploy.verification.gates.asking import Asker
-from qwendeploy.verification.server import scrape
+from qwendeploy.verification.replicas import scrape
 from qwendeploy.verification.streams import Streams, Turn
 
 SHARES = (0.25, 0.50, 0.90)
