@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from qwendeploy.verification.client import Client
 from qwendeploy.verification.closed_loop import ClosedLoop, LoopSettings
 from qwendeploy.verification.decode import DecodeSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
-
-if TYPE_CHECKING:
-    from qwendeploy.verification.client import Client
-    from qwendeploy.verification.session import Session
-    from qwendeploy.verification.telemetry import Gpus
+from qwendeploy.verification.session import Session
+from qwendeploy.verification.telemetry import Gpus
 
 RUNG_WINDOWS = 3
 PROMPT_LADDER = (1024, 4096, 16384, 65536, 131072)

@@ -15,8 +15,9 @@ from qwendeploy.errors import ExitCode
 from qwendeploy.verification.causes import likely_causes
 from qwendeploy.verification.drafting import acceptance_of
 from qwendeploy.verification.expected import decisive_differences
-from qwendeploy.verification.session import SERVER_GONE, Session
+from qwendeploy.verification.session import Session
 from qwendeploy.verification.settings import Settings
+from qwendeploy.verification.stages import SERVER_GONE, run_stages
 from qwendeploy.verification.target import Target
 from qwendeploy.verification.verdict import RATE, Overall, judge_all, overall
 
@@ -78,7 +79,7 @@ def verify_once(
 
 async def _until_told_to_stop(session: Session) -> RunDocument:
     """Run the session; SIGTERM ends it as Ctrl-C does, with what was measured saved."""
-    task = asyncio.ensure_future(session.run())
+    task = asyncio.ensure_future(session.run(run_stages))
     loop = asyncio.get_running_loop()
     terminated = False
 
