@@ -38,6 +38,10 @@ VERBS = {
 }
 
 
+class OutputClosed(Exception):
+    """Whoever reads the output has read enough."""
+
+
 class VerbGroup(click.Group):
     """Command group whose help needs no verb's module; ``command`` of the module is the verb."""
 
@@ -62,6 +66,12 @@ class VerbGroup(click.Group):
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such verb {args[0]!r}.{hint}", ctx=ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise OutputClosed from None  # click itself would leave with 1, which is a refusal here
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
@@ -89,8 +99,11 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(result if isinstance(result, int) else ExitCode.DONE)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.ClickException as problem:
+    except click.exceptions.NoArgsIsHelpError as problem:
         problem.show()
+        sys.exit(ExitCode.USAGE)
+    except click.ClickException as problem:
+        click.echo(f"error: {_one_line(problem)}", err=True)
         sys.exit(ExitCode.USAGE)
     except QwendeployError as problem:
         click.echo(f"error: {problem}", err=True)
@@ -98,7 +111,7 @@ def main(args: list[str] | None = None) -> Any:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except (OutputClosed, BrokenPipeError):
         _drop_output()
         sys.exit(ExitCode.DONE)
     except OSError as problem:
@@ -108,6 +121,13 @@ def main(args: list[str] | None = None) -> Any:
         _drop_output()
         click.echo(f"error: the output cannot be written: {problem.strerror}", err=True)
         sys.exit(ExitCode.USAGE)
+
+
+def _one_line(problem: click.ClickException) -> str:
+    """Return the message of a setting that cannot be read, and where its help is."""
+    text = " ".join(problem.format_message().split()).rstrip(".")
+    context = problem.ctx if isinstance(problem, click.UsageError) else None
+    return f"{text} (see '{context.command_path} --help')" if context else text
 
 
 def _open_streams() -> None:

@@ -100,7 +100,7 @@ machine_settings = _apply(
         click.option("--gpus", type=click.IntRange(1, 64), help="Number of GPUs."),
         click.option(
             "--vram",
-            type=FiniteRange(),
+            type=FiniteRange(min=0, min_open=True),
             metavar="GIB",
             help="Memory of one GPU, where the name leaves it open.",
         ),

@@ -44,6 +44,9 @@ def capacity_lines(
     if not isinstance(candidate.memory, Memory):
         return _slot_lines(candidate.memory, option, workload.concurrency)
     room = _room(candidate.memory, option, workload.concurrency)
+    seats = (option.max_num_seqs or 1) * option.replicas
+    if seats < min(workload.concurrency, room.full):
+        return _few_seats(seats, room, workload.concurrency)
     length = format_tokens(candidate.memory.max_model_len)
     count = workload.concurrency
     lines = [
@@ -71,6 +74,17 @@ def capacity_lines(
     else:
         headline += f"never all {count}{_most(predictions, result.load.context)}."
     return tuple(lines), (headline,)
+
+
+def _few_seats(seats: int, room: Room, concurrency: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return that seats, not memory, bind: stated by the user, for the plan gives enough."""
+    run = "request runs" if seats == 1 else "requests run"
+    line = f"{seats} {run} at once, for which there are seats; memory would hold {room.full}."
+    headline = (
+        f"{concurrency} requests share {seats} seat{'s' if seats != 1 else ''} (--max-num-seqs): "
+        "the rest queue."
+    )
+    return (line,), (headline,)
 
 
 def _most(predictions: Predictions, context: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -109,6 +109,8 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
     refused: tuple[TraceEntry, ...] = ()
     result = None
     for engine in engines:
+        if engine == "llama.cpp" and _own_limit_in_the_way(refused):
+            continue
         for of_releases in _widened(scene, engine):
             for quality in classes:
                 result = survey(of_releases, quality, engine)
@@ -118,6 +120,12 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
         refused += result.trace if result is not None else ()
     assert result is not None
     return replace(result, trace=refused), None
+
+
+def _own_limit_in_the_way(refused: Sequence[TraceEntry]) -> bool:
+    """Say whether what came nearest fell short of a limit that the user stated, not of memory."""
+    nearest = nearest_miss(telling(refused))
+    return nearest is not None and nearest.rule in ("memory-seats", "memory-step")
 
 
 def _widened(scene: Scene, engine: str) -> list[Scene]:
@@ -301,7 +309,7 @@ def _ranked_trace(result: Survey) -> list[TraceEntry]:
 def _no_plan(result: Survey, looser: Quality | None) -> NoPlan:
     """Return the refusal: what came nearest, and what would bring an option back."""
     if not result.trace:
-        return NoPlan("no option matches the stated settings", where="settings")
+        return _nothing_matches(result.scene)
     trace = telling(result.trace)
     counts = Counter(entry.rule for entry in trace if entry.rule != "quality-class")
     entry = nearest_miss(trace)
@@ -314,6 +322,22 @@ def _no_plan(result: Survey, looser: Quality | None) -> NoPlan:
         where=f"{entry.option} [{entry.rule}]",
         hint=_way_back(entry, looser),
         trace=result.trace,
+    )
+
+
+def _nothing_matches(scene: Scene) -> NoPlan:
+    """Return the refusal of settings that leave not one option to judge."""
+    names = {"spec_method": "spec", "gpu_memory_utilization": "util"}
+    stated = [
+        f"--{names.get(name, name).replace('_', '-')} {value}"
+        for name, value in vars(scene.pins).items()
+        if value is not None and value is not False
+    ]
+    told = f"{', '.join(stated[:-1])} and {stated[-1]}" if len(stated) > 1 else "".join(stated)
+    return NoPlan(
+        f"nothing is known that runs on {scene.box.count} x {scene.box.name} with {told}",
+        where="settings",
+        hint="leave one of them out",
     )
 
 

@@ -46,7 +46,11 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     """Return the option ready to run, or the first reason why it cannot."""
     facts: Facts = {**scene.facts, **option_facts(option)}
     admitted = scene.rules.fire(Pass.ADMIT, facts)
-    refusal = refusal_of(admitted) or _not_preferred(admitted, option, scene)
+    refusal = (
+        _without_vision(option, scene)
+        or refusal_of(admitted)
+        or _not_preferred(admitted, option, scene)
+    )
     if refusal is not None:
         return refusal
     draft = _Draft(_stated_limits(option, scene))
@@ -58,6 +62,18 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     if isinstance(memory, Rejection):
         return memory
     return _check(draft, memory, scene, facts)
+
+
+def _without_vision(option: Option, scene: Scene) -> Rejection | None:
+    """Return why weights without a vision tower are out where images are wanted."""
+    row = scene.knowledge.checkpoint(option.checkpoint, option.quant)
+    if not scene.workload.vision or row.vision is not False:
+        return None
+    return Rejection(
+        "checkpoint-without-vision",
+        f"{row.name} holds no vision tower, and --vision wants one",
+        would_return="text alone, without --vision",
+    )
 
 
 def _not_preferred(fired: Iterable[Fired], option: Option, scene: Scene) -> Rejection | None:
@@ -291,6 +307,7 @@ def _no_room(check: kv.StartCheck, memory: Memory, option: Option, scene: Scene)
             "memory-seats",
             f"{option.max_num_seqs} seats exceed the pool's {check.blocks} blocks",
             missed_by=f"{check.needed - check.blocks} blocks",
+            would_return=f"--max-num-seqs {memory.short_requests} or less",
         )
     return Rejection(
         "memory-step",

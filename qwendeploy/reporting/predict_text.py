@@ -14,11 +14,17 @@ from qwendeploy.planning.labels import option_label
 from qwendeploy.reporting.plan_text import WIDTH, figure_text
 from qwendeploy.units import format_count, format_tokens
 
+LONG_MS = 100_000
+"""Time to the first token from which a column of milliseconds would not fit: then seconds."""
+
 
 def predict_text(document: PredictDocument) -> str:
     """Return option, pool and grid as text of at most ``WIDTH`` columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("c", "context", "decode tok/s", "per user", "TPOT ms", "TTFT cold ms", "run"):
+    first = [cell.figures.ttft_cold_ms for cell in document.cells]
+    seconds = any(figure is not None and figure.high >= LONG_MS for figure in first)
+    ttft = f"TTFT cold {'s' if seconds else 'ms'}"
+    for name in ("c", "context", "decode tok/s", "per user", "TPOT ms", ttft, "run"):
         table.add_column(name, justify="right")
     table.add_column("kind")
     reasons: dict[str, None] = {}
@@ -32,7 +38,7 @@ def predict_text(document: PredictDocument) -> str:
             _short(rate),
             _short(figures.per_user_decode_tps),
             _short(figures.tpot_ms),
-            _short(figures.ttft_cold_ms),
+            _short(_in_seconds(figures.ttft_cold_ms) if seconds else figures.ttft_cold_ms),
             str(min(cell.concurrency, int(running.value))) if running else "?",
             rate.kind.value if rate else "no figure",
         )
@@ -65,6 +71,10 @@ def _wrapped(label: str, text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _in_seconds(figure: Figure | None) -> Figure | None:
+    return figure.scaled(1 / 1000, unit="s") if figure is not None else None
 
 
 def _short(figure: Figure | None) -> str:

@@ -1,0 +1,119 @@
+"""Settings that no server can have are refused in one line that names what to change."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = "from qwendeploy.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        pytest.param(["recommend", "--gpus", "0"], ["--gpus", "1<=x"], id="range"),
+        pytest.param(["recommend", "--ctx", "9G"], ["--ctx", "256k"], id="unit"),
+        pytest.param(["recommend", "--prefix-cache", "maybe"], ["'auto'"], id="choice"),
+        pytest.param(["recommend", "--gpu", "H200", "--vram", "0"], ["--vram", "x>0"], id="memory"),
+        pytest.param(["recommend", "--nosuch"], ["--nosuch", "--help"], id="option"),
+        pytest.param(["recommend", "extra"], ["extra", "--help"], id="argument"),
+        pytest.param(["recomend"], ["did you mean 'recommend'"], id="verb"),
+        pytest.param(["data", "shw"], ["'show'"], id="verb-of-a-verb"),
+        pytest.param(["generate"], ["PLAN"], id="missing"),
+    ],
+)
+def test_the_command_line_answers_in_one_line(
+    run: Any, settings: list[str], says: list[str]
+) -> None:
+    ran = run(*settings)
+
+    assert ran.code == 2
+    assert not ran.out
+    assert len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
+    for word in says:
+        assert word.lower() in ran.err.lower()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        pytest.param(
+            ["--engine", "llama.cpp", "--kv-cache-dtype", "fp8", "--tp", "2"],
+            ["1 x H200", "--engine llama.cpp, --kv-cache-dtype fp8 and --tp 2", "leave one"],
+            id="nothing-known",
+        ),
+        pytest.param(
+            ["--image", "ghcr.io/ggml-org/llama.cpp:server-cuda-b9246", "--quant", "fp8"],
+            ["--quant fp8", "leave one"],
+            id="weights-of-another-engine",
+        ),
+        pytest.param(
+            ["--max-num-seqs", "4096", "--max-num-batched-tokens", "8k"],
+            ["4096 seats exceed", "would return with --max-num-seqs 2"],
+            id="seats",
+        ),
+        pytest.param(
+            ["--vision", "--checkpoint", "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP"],
+            ["holds no vision tower", "without --vision"],
+            id="blind-weights",
+        ),
+        pytest.param(["--tp", "3"], ["3 cards"], id="cards"),
+    ],
+)
+def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says: list[str]) -> None:
+    ran = run("recommend", "--gpu", "H200", *settings)
+
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+    for word in says:
+        assert word in ran.err
+
+
+def test_images_are_kept_by_weights_that_see(run: Any) -> None:
+    ran = run("recommend", "--gpu", "RTX PRO 6000", "--vision", "--quant", "nvfp4", "--json")
+    plan = json.loads(ran.out)
+    out = {e["option"] for e in plan["trace"] if e["rule"] == "checkpoint-without-vision"}
+
+    assert "Text" not in plan["option"]["checkpoint"]
+    assert out
+
+
+def test_seats_that_the_user_states_bind_before_memory(run: Any) -> None:
+    ran = run("recommend", "--gpu", "H200", "--c", "32", "--max-num-seqs", "1", "--json")
+    plan = json.loads(ran.out)
+
+    assert plan["predictions"]["max_running_requests"]["value"] == 1
+    assert plan["headlines"] == ["32 requests share 1 seat (--max-num-seqs): the rest queue."]
+    assert plan["capacity"][0].startswith("1 request runs at once")
+
+
+def test_a_long_time_is_not_cut_off(run: Any) -> None:
+    ran = run("predict", "--gpu", "H200", "--quant", "fp8", "--c", "1", "--ctx", "1k,900k")
+
+    assert "TTFT cold s" in ran.out
+    assert "…" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "verb", [["data", "list"], ["explain"], ["recommend", "--gpu", "H200", "--json"]]
+)
+def test_whoever_has_read_enough_ends_it_well(tmp_path: Path, verb: list[str]) -> None:
+    line = f'set -o pipefail; "{sys.executable}" -c "{PROGRAM}" {" ".join(verb)} | true'
+    for _ in range(3):
+        ran = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
