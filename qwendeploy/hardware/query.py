@@ -35,6 +35,11 @@ _SMALL = re.compile(r"^\d{1,3}$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,36}$")
 _SIZE = re.compile(r"^\d{1,9} Mi?B$")
 _MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
+_OTHER = re.compile(
+    r"^(?:[\d.:/ -]*|[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f]{2}){4}|Enabled|Disabled|Default|Active"
+    r"|Not Active|On|Off|Yes|No|Exclusive_Process|Prohibited|0x[0-9A-Fa-f]{1,16})$"
+)
+"""Further values that the query prints: numbers, times, VBIOS versions, switches, masks."""
 _RELEASE = re.compile(rf"^{VERSION}$")
 _COUNTED = re.compile(r"^\s*(\d{1,2})\s+((?:NVIDIA|Tesla|GeForce|Quadro|TITAN)\b[^,|]{1,60}?)\s*$")
 """A line of ``sort | uniq -c`` over names."""
@@ -46,12 +51,20 @@ _LEFT_OUT = re.compile(r"^\W{0,4}(?:\.{3}|…)\W{0,4}$")
 _OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$")
 """Heading of ``nvidia-smi vgpu -s``, which lists what a host can offer."""
 MAX_COUNTED = 64
+WIDE = 8
+"""Columns from which an unknown header is that of another table and not a person's own words."""
+_WORD = re.compile(r"^[A-Za-z_][\w ()/%-]{0,40}$")
 
 
 def _is_header(cells: list[str]) -> bool:
     known = sum(map(is_column, cells))
     enough = known == len(cells) if len(cells) < 4 else known >= 0.5 * len(cells)
     return known >= 1 and enough and not any(fault(cell) for cell in cells)
+
+
+def _is_foreign_header(cells: list[str]) -> bool:
+    """Say whether cells are the column names of a wide table of something else."""
+    return len(cells) >= WIDE and all(_WORD.match(cell) for cell in cells)
 
 
 def _split(line: str, mark: str = ",") -> list[str]:
@@ -85,7 +98,7 @@ def read_query(lines: list[str], reading: Reading) -> None:
     mark = ","
     rows: list[dict[str, str]] = []
     alone: list[GpuReading] = []
-    position = 0
+    position = foreign = 0
     for line in records_as_query(lines):
         if not line.strip() or _LEFT_OUT.match(line) or (mark == "|" and not line.strip(" |:-")):
             continue
@@ -101,6 +114,9 @@ def read_query(lines: list[str], reading: Reading) -> None:
         header, mark = None, ","
         if not cells or _is_box(line, ","):
             continue
+        if len(cells) >= WIDE and len(cells) == foreign:
+            continue
+        foreign = len(cells) if _is_foreign_header(cells) else foreign
         if _process_header(cells := _split(line)):
             _take_rows(rows, reading)
             header, rows = [column(cell) for cell in cells], []
@@ -241,7 +257,7 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
     sizes: list[int] = []
     plain: list[int] = []
     faults: list[str] = []
-    absent = measured = 0
+    absent = measured = strange = 0
     for place, cell in enumerate(cells):
         if place == 0 and _SMALL.match(cell):
             gpu.index = int(cell)
@@ -263,6 +279,10 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
             absent += 1
         elif _MEASURED.match(cell):
             measured += 1
+        elif not _OTHER.match(cell):
+            strange += 1
+    if 2 * strange > len(cells):
+        return None  # a table of something else that names a card in one of its columns
     if not (gpu.name or gpu.uuid or gpu.bus_id):
         shaped = 1 + len(sizes) + len(faults) + absent + measured
         shaped += gpu.compute_capability is not None

@@ -37,7 +37,7 @@ def _item(line: str) -> tuple[str, str] | None:
 
 
 def _list_at(lines: list[str], start: int) -> tuple[int, list[str]]:
-    """Return how many lines a list of records takes and the same as header and rows.
+    """Return how many lines a list takes and the same as header and rows, if it is of records.
 
     A record ends where its first name comes again; blank lines alone end none.
     """
@@ -57,7 +57,7 @@ def _list_at(lines: list[str], start: int) -> tuple[int, list[str]]:
         end = position
     names = list(dict.fromkeys(name for record in records for name in record))
     if len(names) < 2 or not _KEYS & {column(name) for name in names}:
-        return 0, []
+        return end + 1 - start, lines[start : end + 1]
     rows = [[record.get(name, "") for name in names] for record in records]
     return end + 1 - start, _written([names, *rows])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-VERSION = r"\d{2,4}\.\d{1,3}(?:\.\d{1,3})?"
+VERSION = r"\d{3,4}\.\d{1,3}(?:\.\d{1,3})?"
 """A driver version; two parts on Windows and for first releases of a Linux branch."""
 
 FAULT_WORDS = (
