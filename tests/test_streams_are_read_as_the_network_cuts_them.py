@@ -157,7 +157,8 @@ def test_metrics_of_real_servers_are_read(
     assert metrics.cache_config.get("kv_cache_size_tokens") == pool_tokens
     assert metrics.get("admission_rejections") == (0 if drafting else None)
     if drafting:
-        zero = Metrics(values=dict.fromkeys(metrics.values, 0.0))
+        started = {"start_time": metrics.values["start_time"]}
+        zero = Metrics(values={**dict.fromkeys(metrics.values, 0.0), **started})
         assert metrics.acceptance_length(zero) == pytest.approx(1 + 414 / 1238)
         assert metrics.acceptance_rate(zero) == pytest.approx(414 / 3692)
         assert metrics.accepted_by_position == (414, 0, 0)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Arrival = Callable[[float, int], None]
 
+STREAMED = ("text/event-stream", "application/octet-stream", "text/plain")
+"""Content types under which events come; some servers name none."""
 STALE_ATTEMPTS = 4
 """Some servers close a connection after a stream that they had promised to keep; a request that
 meets such a one is sent again on another, its time starting anew."""
@@ -54,6 +56,8 @@ class Page:
 
     status: int
     text: str
+    location: str = ""
+    """Where a redirect points, without credentials."""
 
     def json(self) -> Any:
         """Return the parsed body, ``None`` if it is not JSON."""
@@ -149,7 +153,8 @@ class Client:
                     allow_redirects=False,
                 ) as answer:
                     raw = await answer.read()
-                    return Page(answer.status, raw.decode("utf-8", "replace"))
+                    where = redact(answer.headers.get("Location", ""))
+                    return Page(answer.status, raw.decode("utf-8", "replace"), where)
         except ssl.SSLError as problem:
             raise OSError(f"TLS: {problem}") from problem
         except aiohttp.ClientError as problem:
@@ -220,6 +225,11 @@ class Client:
                     if answer.status != 200:
                         text = (await answer.content.read(2000)).decode("utf-8", "replace")
                         record.fail("status", f"{answer.status}: {_message(text)}")
+                        return True
+                    if answer.content_type not in STREAMED:
+                        text = (await answer.content.read(2000)).decode("utf-8", "replace")
+                        what = f"{answer.content_type} instead of an event stream"
+                        record.fail("invalid", f"{what}: {_message(text)}")
                         return True
                     await self._read(answer.content, record, reader, arrival, deadline, end)
         except TimeoutError:

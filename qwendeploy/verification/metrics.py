@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 
 COUNTERS: dict[str, tuple[str, ...]] = {
     "preemptions": ("vllm:num_preemptions_total",),
-    "prompt_tokens": ("vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    "generation_tokens": ("vllm:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+    "prompt_tokens": (
+        "vllm:prompt_tokens_total",
+        "llamacpp:prompt_tokens_total",
+        "sglang:prompt_tokens_total",
+    ),
+    "generation_tokens": (
+        "vllm:generation_tokens_total",
+        "llamacpp:tokens_predicted_total",
+        "sglang:generation_tokens_total",
+    ),
     "cached_tokens": ("vllm:prompt_tokens_cached_total", "llamacpp:prompt_tokens_cached_total"),
     "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
@@ -40,14 +48,25 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "admission_rejections": ("vllm:admission_rejections_total",),
 }
 """Counters that only grow; used as differences over a step."""
+LIVE = "vllm:generation_tokens_total"
+"""The one counter of tokens that moves while requests run; others move when one ends."""
 
 GAUGES: dict[str, tuple[str, ...]] = {
-    "running": ("vllm:num_requests_running", "llamacpp:requests_processing"),
-    "waiting": ("vllm:num_requests_waiting", "llamacpp:requests_deferred"),
+    "running": (
+        "vllm:num_requests_running",
+        "llamacpp:requests_processing",
+        "sglang:num_running_reqs",
+    ),
+    "waiting": (
+        "vllm:num_requests_waiting",
+        "llamacpp:requests_deferred",
+        "sglang:num_queue_reqs",
+    ),
     "kv_usage": (
         "vllm:kv_cache_usage_perc",
         "vllm:gpu_cache_usage_perc",
         "llamacpp:kv_cache_usage_ratio",
+        "sglang:token_usage",
     ),
     "start_time": ("process_start_time_seconds",),
 }
@@ -67,6 +86,8 @@ class Metrics:
     values: dict[str, float] = field(default_factory=dict)
     accepted_by_position: tuple[float, ...] = ()
     cache_config: dict[str, str] = field(default_factory=dict)
+    live: bool = False
+    """Generated tokens are counted as they come."""
     engines: int = 1
     """Label sets of the running gauge: data-parallel engines behind one server."""
 
@@ -140,6 +161,7 @@ def parse_metrics(text: str) -> Metrics:
         values=values,
         accepted_by_position=tuple(positions[key] for key in sorted(positions)),
         cache_config=dict(config[0][0]) if config else {},
+        live=LIVE in samples,
         engines=len(_first(samples, GAUGES["running"]) or ()) or 1,
     )
 
@@ -161,6 +183,7 @@ def together(pages: Sequence[Metrics]) -> Metrics:
         if len(positions) == 1
         else (),
         cache_config=pages[0].cache_config,
+        live=all(page.live for page in pages),
         engines=sum(page.engines for page in pages),
     )
 

@@ -56,6 +56,8 @@ TASKS: dict[str, str] = {
 
 
 TextKind = Literal["prose", "code"]
+TOKENS_PER_CHARACTER = (0.05, 1.5)
+"""From words of twenty characters to bytes with marks between; beyond, the count is no count."""
 OWN_TOKENS = 64
 """Tokens of its own that a request adds to a shared context, as in the tables' measurements."""
 
@@ -86,8 +88,10 @@ class PromptMaker:
         return max(16, tokens // 50 if self.counted else tokens // 2)
 
     def calibrated(self, kind: TextKind, characters: int, tokens: int) -> PromptMaker:
-        """Return the maker corrected by a count of the server."""
-        ratio = max(0.01, (tokens - self.overhead) / characters)
+        """Return the maker corrected by a count of the server, unless no tokenizer counts so."""
+        ratio = (tokens - self.overhead) / characters
+        if not TOKENS_PER_CHARACTER[0] <= ratio <= TOKENS_PER_CHARACTER[1]:
+            return self
         if kind == "prose":
             return replace(self, counted=True, prose=ratio)
         return replace(self, counted=True, code=ratio)

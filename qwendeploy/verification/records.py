@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 FailureKind = Literal[
     "connect", "tls", "status", "timeout_first", "timeout_gap", "timeout_total", "reset", "cut",
-    "invalid", "server_error", "usage",
+    "invalid", "server_error", "usage", "empty",
 ]  # fmt: skip
 
 
@@ -79,6 +79,10 @@ class Record:
             self.failure, self.message = kind, message[:300]
 
 
+STALE_CHUNKS = 3
+"""Chunks with text under one count from which the count is not of every chunk."""
+
+
 class InvalidChunk(ValueError):
     """A chunk that is not the JSON of a completion stream."""
 
@@ -99,6 +103,7 @@ class ChunkReader:
         self._keep = keep
         self._tokens = 0
         self._spoken = 0
+        self._stale = 0
 
     def apply(self, data: bytes, now: float) -> int:
         """Take one event; returns the tokens that it brought.
@@ -113,8 +118,8 @@ class ChunkReader:
             return 0
         try:
             body = json.loads(data)
-            if "error" in body and "choices" not in body:
-                raise ServerSaidError(_error_text(body["error"]))
+            if body.get("error") or body.get("object") == "error":
+                raise ServerSaidError(_error_text(body.get("error") or body))
             choices = body.get("choices") or []
             usage = body.get("usage") or _usage_of_timings(body.get("timings"))
             counted = self._usage(usage, final=not choices)
@@ -138,12 +143,23 @@ class ChunkReader:
         return fresh
 
     def _fresh(self, counted: int | None, spoke: bool) -> int:
-        """Return how many tokens are new and remember the total."""
+        """Return how many tokens are new and remember the total.
+
+        A count that stands still while text comes, or comes with the first chunk alone, is no count
+        of every chunk: from there on chunks are counted.
+        """
+        record = self._record
         self._spoken += spoke
-        self._record.text_chunks += spoke
-        if counted is not None and self._record.continuous:
+        record.text_chunks += spoke
+        if record.continuous and spoke:
+            grown = counted is not None and counted > self._tokens
+            self._stale = 0 if grown else self._stale + 1
+            if counted is None or self._stale >= STALE_CHUNKS:
+                record.continuous = False
+                self._tokens = self._spoken - 1
+        if counted is not None and record.continuous:
             fresh = max(0, counted - self._tokens)
-        elif self._record.continuous:
+        elif record.continuous:
             fresh = 0
         else:
             fresh = int(spoke)
@@ -154,13 +170,15 @@ class ChunkReader:
         if not usage:
             return None
         record = self._record
+        if usage.get("prompt_tokens") is not None:
+            record.prompt_tokens = int(usage["prompt_tokens"])
+        if usage.get("completion_tokens") is None:
+            return None
         completion = int(usage["completion_tokens"])
-        prompt = int(usage["prompt_tokens"])
         if not final and completion >= 0 and not self._spoken:
             record.continuous = True
         if completion < self._tokens and record.continuous:
             record.usage_problem = f"count fell from {self._tokens} to {completion}"
-        record.prompt_tokens = prompt
         record.output_tokens = completion
         details = usage.get("prompt_tokens_details") or {}
         if details.get("cached_tokens") is not None:
@@ -177,7 +195,7 @@ class ChunkReader:
                 record.text += text
             return bool(text) or choice.get("finish_reason") is None, bool(text)
         delta = choice["delta"]
-        content = delta.get("content") or ""
+        content = _plain(delta.get("content"))
         reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
         calls = delta.get("tool_calls") or []
         if self._keep:
@@ -189,8 +207,15 @@ class ChunkReader:
             return True, bool(content or calls)
         # A held-back character is a token with empty text; the role chunk and a chunk that only
         # says why it ended are not tokens.
-        held = "role" not in delta and choice.get("finish_reason") is None and bool(delta)
+        held = not delta.get("role") and choice.get("finish_reason") is None and bool(delta)
         return held, False
+
+
+def _plain(content: Any) -> str:
+    """Return content as text; some servers send it in parts."""
+    if isinstance(content, list):
+        return "".join(str(p.get("text") or "") for p in content if isinstance(p, dict))
+    return content or ""
 
 
 def _usage_of_timings(timings: Any) -> dict[str, Any] | None:
@@ -232,5 +257,5 @@ def check_usage(record: Record) -> None:
 
 def _error_text(error: Any) -> str:
     if isinstance(error, dict):
-        return str(error.get("message") or error)
+        return str(error.get("message") or error.get("detail") or error)
     return str(error)

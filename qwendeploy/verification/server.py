@@ -22,6 +22,8 @@ from qwendeploy.verification.replicas import replicas_seen, scrape
 
 EXTRA_FIELDS = ("ignore_eos", "min_tokens")
 """Fields outside the standard that keep a generation from ending early."""
+OPTIONAL_FIELDS = ("continuous_usage_stats", "min_tokens", "ignore_eos", "include_usage")
+"""What is left out of requests in turn, the field that a refusal names first."""
 COUNTING_FIELD = "timings_per_token"
 """Makes llama.cpp say on every chunk how many tokens it has generated."""
 SHORTEST_SAMPLE = 64
@@ -44,8 +46,14 @@ async def wait_for_health(
             page = await client.page("/health", timeout=10)
             if page.status == 404:
                 page = await client.page("/v1/models", timeout=10)
-            if page.status == 200 or page.status in (401, 403):
-                return time.monotonic() - begin
+            if page.status == 200 or page.status in (401, 403, 404, 405):
+                return time.monotonic() - begin  # what it answers says that it is up
+            if page.location:
+                raise EnvironmentProblem(
+                    f"the server sends elsewhere, to {page.location}",
+                    where=client.target.base_url,
+                    hint="give that address, without its last part, as --base-url",
+                )
             last = f"/health answers {page.status}"
         except TimeoutError:
             last = "/health does not answer within 10 s"
@@ -82,6 +90,14 @@ class Surface:
     """Seen in the trial request; used only where chunks do not say how many tokens they hold."""
     user_tps: float | None = None
     """Tokens per second of the trial request, one stream alone."""
+
+    def without(self, name: str) -> Surface:
+        """Return the surface with one field or stream option less."""
+        return replace(
+            self,
+            fields={key: value for key, value in self.fields.items() if key != name},
+            stream_options={k: v for k, v in self.stream_options.items() if k != name},
+        )
 
     def body(
         self, messages: list[dict[str, Any]], tokens: int, *, until_limit: bool = True
@@ -175,10 +191,11 @@ async def _model_cards(client: Client) -> list[dict[str, Any]]:
             where=where,
             hint="set QWENDEPLOY_API_KEY or give --api-key-file",
         )
-    if models.status != 200:
+    if models.status != 200 and client.target.model is None:
         raise EnvironmentProblem(
             f"/v1/models answers {models.status}: is this an OpenAI-compatible server?",
             where=where,
+            hint="--base-url is the part before /v1; --model names what is not listed",
         )
     body = models.json()
     data = body.get("data") if isinstance(body, dict) else None
@@ -259,19 +276,14 @@ async def survey(
         sample //= 4  # a tokenizer of single bytes makes four times as many tokens
         text = prompts.text(sample, "survey", kind)
         record = await _trial(client, surface, text)
-    for less in ({"continuous_usage_stats"}, {"min_tokens"}, {"ignore_eos"}, {"include_usage"}):
-        if record.status != 400 and record.status != 422:
-            break
-        surface = replace(
-            surface,
-            fields={key: value for key, value in surface.fields.items() if key not in less},
-            stream_options={
-                key: value for key, value in surface.stream_options.items() if key not in less
-            },
-        )
+    left = list(OPTIONAL_FIELDS)
+    while left and record.status in (400, 422):
+        named = next((name for name in left if name in record.message), left[0])
+        left.remove(named)
+        surface = surface.without(named)
         record = await _trial(client, surface, text)
     if record.failure is not None or record.first_at is None:
-        _refuse(client, record)
+        _refuse(client, surface, record)
     chunks = len(record.chunk_times)
     facts = facts.model_copy(
         update={
@@ -339,7 +351,7 @@ async def _trial(client: Client, surface: Surface, text: str, tokens: int = 48) 
     return await client.stream(body)
 
 
-def _refuse(client: Client, record: Record) -> None:
+def _refuse(client: Client, surface: Surface, record: Record) -> None:
     """Raise what a failed trial request means."""
     where = client.target.base_url
     if record.status in (401, 403):
@@ -347,6 +359,13 @@ def _refuse(client: Client, record: Record) -> None:
             f"the server refuses the key: {record.message}",
             where=where,
             hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+        )
+    if record.status == 404 and not surface.facts.served_models:
+        raise EnvironmentProblem(
+            "neither models nor chat completions are there (404): is this an OpenAI-compatible"
+            " server?",
+            where=where,
+            hint="--base-url is the part before /v1",
         )
     if record.status == 404:
         raise UserError(f"the server refuses the model: {record.message}", where=where)

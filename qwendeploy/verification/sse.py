@@ -11,6 +11,10 @@ LINE_LIMIT = 8 * 2**20
 """Bytes of one line; a chunk of tokens is below 10 kB, so this is a fault, not a limit in use."""
 
 
+BOM = b"\xef\xbb\xbf"
+"""May stand before the first line."""
+
+
 class SseError(ValueError):
     """The bytes are not an event stream within bounds."""
 
@@ -21,6 +25,7 @@ class SseParser:
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
         self._rest = b""
+        self._begin = True
         self._data: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -29,6 +34,13 @@ class SseParser:
         Raises:
             SseError: a line grows beyond the limit.
         """
+        if self._begin:
+            piece = self._rest + piece
+            self._rest = b""
+            if len(piece) < len(BOM) and BOM.startswith(piece):
+                self._rest = piece
+                return []
+            piece, self._begin = piece.removeprefix(BOM), False
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > self._limit:

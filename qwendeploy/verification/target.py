@@ -15,6 +15,9 @@ from qwendeploy.errors import UserError
 KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY")
 """Variables read for the server's key; ``OPENAI_API_KEY`` is somebody else's and stays unread."""
 
+PAGES = ("/chat/completions", "/completions", "/models")
+"""Pages below ``/v1`` that people copy with the address."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -44,7 +47,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_base_url(text: str) -> str:
-    """Return a base address without trailing slash and ``/v1``.
+    """Return a base address without trailing slash, ``/v1`` and the pages below it.
 
     Raises:
         UserError: no http(s) address, or one that carries a password.
@@ -75,7 +78,10 @@ def parse_base_url(text: str) -> str:
         raise UserError("the address has a query", where="--base-url", hint="leave out ?...")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     netloc = host if port is None else f"{host}:{port}"
-    path = parts.path.rstrip("/").removesuffix("/v1")
+    path = parts.path.rstrip("/")
+    for page in PAGES:
+        path = path.removesuffix(page)
+    path = path.removesuffix("/v1").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))
 
 

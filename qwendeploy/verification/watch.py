@@ -138,7 +138,11 @@ class Watch:
 
     def around_with_tokens(self, start: float, end: float) -> float | None:
         """Return server-counted tokens per client-counted unit over a stretch."""
-        offered = [s for s in self.samples if s.metrics and s.metrics.get("generation_tokens")]
+        offered = [
+            s
+            for s in self.samples
+            if s.metrics and s.metrics.live and s.metrics.get("generation_tokens")
+        ]
         if len(offered) < 2:
             return None
         first = min(offered, key=lambda sample: abs(sample.at - start))
