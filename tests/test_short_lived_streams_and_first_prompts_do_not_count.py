@@ -14,8 +14,9 @@ from plan_samples import figure
 
 from qwendeploy.documents import Fill, RequestCounts, Step, Window
 from qwendeploy.verification.collecting import reached_figures
-from qwendeploy.verification.decode import DecodeSettings, prompt_length
+from qwendeploy.verification.decode import prompt_length
 from qwendeploy.verification.decode_figures import judged_windows
+from qwendeploy.verification.decode_load import DecodeSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
 
 

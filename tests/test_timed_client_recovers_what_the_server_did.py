@@ -10,8 +10,11 @@ import pytest
 from known import Known, known_server, tokens_between
 from measuring import on_client, oversubscription
 
+from qwendeploy.documents import Step
 from qwendeploy.verification.client import Client
-from qwendeploy.verification.decode import Decode, DecodeResult, DecodeSettings
+from qwendeploy.verification.decode import Decode
+from qwendeploy.verification.decode_figures import decode_step
+from qwendeploy.verification.decode_load import DecodeLoad, DecodeSettings
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.telemetry import Gpus
 
@@ -19,22 +22,29 @@ HARD = ("--tokens", "3,1,2", "--spec-tokens", "3", "--reasoning-tokens", "9", "-
         "--comments", "--hold-every", "5")  # fmt: skip
 
 
-def decoded(known: Known, concurrency: int, seconds: float) -> tuple[Decode, DecodeResult]:
-    """Return one decode measurement of a known server."""
+def decoded(
+    known: Known, concurrency: int, seconds: float, *, saved: bool = False
+) -> tuple[DecodeLoad, Step]:
+    """Return one decode measurement of a known server, ``saved`` on its way as a session does."""
 
-    async def work(client: Client, surface: Surface) -> tuple[Decode, DecodeResult]:
+    async def work(client: Client, surface: Surface) -> tuple[DecodeLoad, Step]:
         settings = DecodeSettings(
             concurrency, 400, window_s=seconds, windows=3, settle_s=6, patience_s=3
         )
-        load = Decode(
+
+        def told(_text: str, _share: float | None) -> None:
+            if saved:
+                decode_step(decode.load)
+
+        decode = Decode(
             client,
             surface,
             settings,
             gpus=Gpus(local=False),
-            told=lambda _text, _share: None,
+            told=told,
             decided=lambda _rates: False,
         )
-        return load, await load.run()
+        return decode.load, await decode.run()
 
     return on_client(known.url, work)
 
@@ -47,7 +57,7 @@ def test_rate_and_tpot_are_the_servers_within_one_percent(tmp_path: Path, concur
         sent = known.sent(at_least=concurrency + 1)
         rows = known.entries()
     assert len(load.spans) == 3
-    assert all(window.clean for window in result.step.windows), result.step.windows
+    assert all(window.clean for window in result.windows), result.windows
     # over all windows, so that bursts cut by an edge do not count
     start, end = load.spans[0].start, load.spans[-1].end
     measured = sum(span.tokens for span in load.spans)
@@ -61,7 +71,7 @@ def test_rate_and_tpot_are_the_servers_within_one_percent(tmp_path: Path, concur
             count = sum(n for _, n in inside[1:])
             tpots.append((inside[-1][0] - inside[0][0]) / count * 1e3)
     assert len(tpots) == concurrency
-    figure = result.step.figures["tpot_ms"]
+    figure = result.figures["tpot_ms"]
     assert figure is not None
     assert figure.value == pytest.approx(sum(tpots) / len(tpots), rel=0.01)
 
@@ -79,7 +89,7 @@ def test_first_token_is_the_servers_within_three_milliseconds(
         key=lambda row: float(row["arrived"]),
     )[-concurrency:]
     true = [row["sent"][0][0] - row["arrived"] for row in streams]
-    seen = [r.ttft for r in load.streams.records if r.ttft is not None] if load.streams else []
+    seen = [r.ttft for r in load.streams.records if r.ttft is not None]
     assert len(seen) == len(true) == concurrency
     mean_true, mean_seen = sum(true) / len(true), sum(seen) / len(seen)
     assert mean_seen >= mean_true - 0.001
@@ -94,9 +104,9 @@ def test_tokens_are_counted_where_chunks_do_not_say(tmp_path: Path, usage: str) 
         load, result = decoded(known, 4, 1.0)
         sent = known.sent(at_least=5)
     start, end = load.spans[0].start, load.spans[-1].end
-    rates = [window.aggregate_tps for window in result.step.windows]
+    rates = [window.aggregate_tps for window in result.windows]
     true = tokens_between(sent, start, end) / (end - start)
-    assert result.step.counted == "metrics"
+    assert result.counted == "metrics"
     assert sum(rates) / len(rates) == pytest.approx(true, rel=0.03)
 
 
@@ -107,9 +117,9 @@ def test_without_counter_and_usage_the_trial_tells_tokens_a_chunk(tmp_path: Path
         sent = known.sent(at_least=3)
     start, end = load.spans[0].start, load.spans[-1].end
     true = tokens_between(sent, start, end) / (end - start)
-    assert result.step.counted == "chunk_ratio"
-    assert result.step.windows[0].aggregate_tps == pytest.approx(true, rel=0.05)
-    assert any("does not count tokens per chunk" in note for note in result.step.notes)
+    assert result.counted == "chunk_ratio"
+    assert result.windows[0].aggregate_tps == pytest.approx(true, rel=0.05)
+    assert any("does not count tokens per chunk" in note for note in result.notes)
 
 
 def test_windows_open_only_when_all_streams_decode(tmp_path: Path) -> None:
@@ -120,6 +130,13 @@ def test_windows_open_only_when_all_streams_decode(tmp_path: Path) -> None:
         rows = known.entries(at_least=7)
     last_first_token = max(row["sent"][0][0] for row in rows if row["sent"])
     assert load.spans[0].start > last_first_token
-    assert result.step.steady is True
-    figure = result.step.figures["aggregate_decode_tps"]
+    assert result.steady is True
+    figure = result.figures["aggregate_decode_tps"]
     assert figure is not None and figure.value == pytest.approx(600, rel=0.05)
+
+
+def test_what_is_saved_on_the_way_leaves_no_remark_behind(tmp_path: Path) -> None:
+    with known_server(tmp_path, *HARD) as known:
+        _, result = decoded(known, 2, 0.5, saved=True)
+    assert result.status == "complete"
+    assert not any("cut short" in note for note in result.notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from qwendeploy.documents import Fill, Plan, Step
 from qwendeploy.figures import Figure, Kind, exact
-from qwendeploy.verification.decode import Decode
+from qwendeploy.verification.records import Record
 from qwendeploy.verification.settings import Point
 from qwendeploy.verification.verdict import RATE
 
@@ -62,8 +62,8 @@ def reached_figures(
     return found
 
 
-def request_arrays(decode: Decode, origin: float) -> list[dict[str, Any]]:
-    """Return the per-request arrays of a decode load."""
+def request_arrays(records: Sequence[Record], origin: float) -> list[dict[str, Any]]:
+    """Return the arrays of each request, times since ``origin``."""
     return [
         {
             "number": record.number,
@@ -76,5 +76,5 @@ def request_arrays(decode: Decode, origin: float) -> list[dict[str, Any]]:
             "chunk_tokens": list(record.chunk_tokens),
             "failure": record.failure,
         }
-        for record in decode.streams.records
+        for record in records
     ]

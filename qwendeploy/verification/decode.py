@@ -12,57 +12,23 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
 
-from qwendeploy.documents import Step, Window
+from qwendeploy.documents import Step
 from qwendeploy.verification import statistics as st
-from qwendeploy.verification.arrivals import STEADY_BINS, Span, is_steady
+from qwendeploy.verification.arrivals import STEADY_BINS, is_steady
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode_figures import decode_step, judged_windows
+from qwendeploy.verification.decode_load import DecodeLoad, DecodeSettings
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import Streams, Turn
 from qwendeploy.verification.telemetry import Gpus
 from qwendeploy.verification.watch import Watch
-
-Counted = Literal["continuous", "final", "chunk_ratio", "metrics", "none"]
 
 BROKEN = "the server failed too many requests; the load was ended"
 BEFORE_WINDOWS_S = 10.0
 """Seconds that streams decode before the windows open, as prompts are planned for."""
 OUTPUT_CAP = 65536
 """Longest output asked for; streams are cancelled when the measurement is over."""
-
-
-@dataclass(frozen=True)
-class DecodeSettings:
-    """What to measure and for how long."""
-
-    concurrency: int
-    context: int
-    contexts: Literal["shared", "separate"] = "separate"
-    window_s: float = 10.0
-    windows: int = 6
-    min_windows: int = 3
-    settle_s: float = 45.0
-    """Longest wait for a steady rate."""
-    patience_s: float = 30.0
-    """A stream that the server keeps waiting this long, while others decode, will not run."""
-    stagger_s: float = 0.02
-    ceiling: int | None = None
-    """Tokens that no stream's context may exceed before the windows are over."""
-    expected_user_tps: float | None = None
-    seed: str = "decode"
-
-
-@dataclass
-class DecodeResult:
-    """The step's document and what later checks need of it."""
-
-    step: Step
-    rates: list[float] = field(default_factory=list)
-    streams: Streams | None = None
-    watch: Watch | None = None
 
 
 def prompt_length(settings: DecodeSettings, longest: int | None = None) -> int:
@@ -94,19 +60,12 @@ class Decode:
     ) -> None:
         self.client, self.surface, self.settings = client, surface, settings
         self.told, self.decided = told, decided
-        self.windows: list[Window] = []
-        self.spans: list[Span] = []
-        self.notes: list[str] = []
-        self.steady: bool | None = None
-        self.whole = False
-        """All windows were measured, or those that decide; false while it runs or if cut short."""
-        self.counted: Counted = "none"
-        self.begin = time.perf_counter()
+        self.streams = Streams(client, settings.concurrency, self._turn, stagger=settings.stagger_s)
+        self.watch = Watch(client, gpus, self.streams.state, metrics=surface.facts.metrics)
+        self.load = DecodeLoad(settings, surface, self.streams, self.watch, time.perf_counter())
         self.prompt = prompt_length(settings, surface.facts.max_model_len)
         self.limit = self._output_limit()
         self.texts = self._texts()
-        self.streams = Streams(client, settings.concurrency, self._turn, stagger=settings.stagger_s)
-        self.watch = Watch(client, gpus, self.streams.state, metrics=surface.facts.metrics)
 
     def _output_limit(self) -> int:
         length = self.surface.facts.max_model_len
@@ -117,7 +76,7 @@ class Decode:
         if room < 64:
             self.prompt = max(16, length - 64 - margin(length))
             room = length - self.prompt - margin(self.prompt)
-            self.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
+            self.load.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
         if self.settings.ceiling is not None:
             room = min(room, max(64, self.settings.ceiling - self.prompt))
         return max(1, min(OUTPUT_CAP, room))
@@ -137,7 +96,7 @@ class Decode:
         message = {"role": "user", "content": self.texts[stream]}
         return Turn(self.surface.body([message], self.limit))
 
-    async def run(self) -> DecodeResult:
+    async def run(self) -> Step:
         """Measure; a load that breaks returns what it has, with the reason."""
         watching: asyncio.Task[None] | None = None
         try:
@@ -150,19 +109,14 @@ class Decode:
                 await self._settle()
                 await self._measure()
             if self.streams.broken.is_set():
-                self.notes.append(BROKEN)
+                self.load.notes.append(BROKEN)
         finally:
             if watching is not None:
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
             await self.streams.stop()
-        return DecodeResult(
-            self.step(),
-            [window.aggregate_tps for window in judged_windows(self.windows)],
-            self.streams,
-            self.watch,
-        )
+        return decode_step(self.load)
 
     async def _warm(self) -> None:
         self.told("warming the shared context", None)
@@ -182,7 +136,7 @@ class Decode:
             gaps = [b - a for a, b in itertools.pairwise(self.streams.changes)]
             patience = max(self.settings.patience_s, 4 * max(gaps, default=0.0))
             if running and now - last > patience:
-                self.notes.append(f"only {running} of {count} streams ever decoded at once")
+                self.load.notes.append(f"only {running} of {count} streams ever decoded at once")
                 return True
             if not running and now - begin > self.client.limits.first + 1:
                 break
@@ -208,10 +162,10 @@ class Decode:
             noise = self._chunk_noise(now - STEADY_BINS * width) / (per_second * width) ** 0.5
             self.told(f"settling: {rates[-1] if rates else 0:.0f} tok/s", None)
             if is_steady(rates, 0.02 + 2 * noise):
-                self.steady = True
+                self.load.steady = True
                 return
-        self.steady = False
-        self.notes.append(f"the rate was not steady within {self.settings.settle_s:g} s")
+        self.load.steady = False
+        self.load.notes.append(f"the rate was not steady within {self.settings.settle_s:g} s")
 
     def _chunk_noise(self, since: float) -> float:
         """Return the coefficient of variation of tokens per chunk: drafts are taken by chance."""
@@ -222,29 +176,29 @@ class Decode:
 
     async def _measure(self) -> None:
         """Measure windows one after another, each from arrival to arrival."""
-        settings, arrivals = self.settings, self.streams.arrivals
+        settings, windows = self.settings, self.load.windows
         edge = await self._edge_after(time.perf_counter(), None)
-        while edge is not None and len(self.windows) < settings.windows:
+        while edge is not None and len(windows) < settings.windows:
             start, reference = edge
             await self.watch.look()
             while (now := time.perf_counter()) < start + settings.window_s:
-                share = (len(self.windows) + (now - start) / settings.window_s) / settings.windows
-                rate = self.windows[-1].aggregate_tps if self.windows else None
+                share = (len(windows) + (now - start) / settings.window_s) / settings.windows
+                rate = windows[-1].aggregate_tps if windows else None
                 text = f"{rate:.1f} tok/s" if rate else "first window"
-                self.told(f"window {len(self.windows) + 1} of {settings.windows}: {text}", share)
+                self.told(f"window {len(windows) + 1} of {settings.windows}: {text}", share)
                 await asyncio.sleep(min(0.25, max(0.001, start + settings.window_s - now)))
                 if self.streams.broken.is_set():
                     return
             edge = await self._edge_after(start + settings.window_s, reference)
             if edge is None:
-                self.notes.append("the streams stopped before the window was over")
+                self.load.notes.append("the streams stopped before the window was over")
                 return
             await self.watch.look()
-            self._close(arrivals.span(start, edge[0]))
-            rates = [window.aggregate_tps for window in judged_windows(self.windows)]
+            self.load.close(self.streams.arrivals.span(start, edge[0]))
+            rates = [window.aggregate_tps for window in judged_windows(windows)]
             if len(rates) >= settings.min_windows and self.decided(rates):
                 break
-        self.whole = bool(self.windows)
+        self.load.whole = bool(windows)
 
     async def _edge_after(self, time_: float, reference: int | None) -> tuple[float, int] | None:
         """Return the first arrival after a moment, of the reference stream while it lives."""
@@ -261,71 +215,3 @@ class Decode:
                     return found
             await asyncio.sleep(0.002)
         return None
-
-    def _close(self, span: Span) -> None:
-        settings = self.settings
-        samples = self.watch.between(span.start - 0.2, span.end + 0.2)
-        offered = [s.metrics for s in samples if s.metrics is not None]
-        running = [v for m in offered if (v := m.get("running")) is not None]
-        waiting = [v for m in offered if (v := m.get("waiting")) is not None]
-        usage = [v for m in offered if (v := m.get("kv_usage")) is not None]
-        pair = self.watch.around(span.start, span.end)
-        preempted = pair[1].since(pair[0], "preemptions") if pair else None
-        length = pair[1].acceptance_length(pair[0]) if pair else None
-        changed = [t for t in self.streams.changes if span.start < t <= span.end]
-        low = min([span.streams, *(s.streams for s in samples)])
-        doubts = []
-        if changed:
-            doubts.append(f"{len(changed)} streams began or ended inside")
-        if low < settings.concurrency:
-            doubts.append(f"{low} of {settings.concurrency} streams decoded")
-        if running and min(running) < settings.concurrency:
-            doubts.append(f"server ran {min(running):g}")
-        if waiting and max(waiting) > 0:
-            doubts.append(f"{max(waiting):g} waited")
-        if preempted:
-            doubts.append(f"{preempted:g} preemptions")
-        factor, self.counted = token_factor(self, span)
-        self.spans.append(span)
-        self.windows.append(
-            Window(
-                start_s=span.start - self.begin,
-                duration_s=span.seconds,
-                tokens=span.tokens * factor,
-                aggregate_tps=span.rate * factor,
-                tpot_ms=st.mean(span.tpots) * 1e3 / factor if span.tpots else None,
-                running_low=low,
-                server_running_low=min(running) if running else None,
-                waiting_high=max(waiting) if waiting else None,
-                preemptions=preempted,
-                acceptance_length=length,
-                kv_usage=max(usage) if usage else None,
-                clean=not doubts,
-                turnover=bool(changed) and not preempted and not (waiting and max(waiting) > 0),
-                note="; ".join(doubts),
-            )
-        )
-
-    def step(self) -> Step:
-        """Return what was measured so far as a document."""
-        return decode_step(self)
-
-
-def token_factor(decode: Decode, span: Span) -> tuple[float, Counted]:
-    """Return tokens per counted unit in a span, and how that is known.
-
-    Usage on every chunk counts tokens themselves. Else the server's own counter says how many
-    tokens the chunks of the span held; without it, requests that finished, or the trial, do.
-    """
-    if decode.surface.facts.continuous_usage:
-        return 1.0, "continuous"
-    # llama.cpp's counter moves when a request ends, not while it runs.
-    live = decode.surface.facts.engine != "llama.cpp"
-    ratio = decode.watch.around_with_tokens(span.start, span.end) if live else None
-    if ratio is not None:
-        return ratio, "metrics"
-    finished = [r for r in decode.streams.records if r.ok and r.output_tokens and r.chunk_times]
-    if finished:
-        tokens = sum(record.output_tokens or 0 for record in finished)
-        return tokens / sum(len(record.chunk_times) for record in finished), "final"
-    return decode.surface.tokens_per_chunk, "chunk_ratio"

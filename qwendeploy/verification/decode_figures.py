@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Distribution, Step, Window
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
+from qwendeploy.verification.decode_load import DecodeLoad
 from qwendeploy.verification.metrics import Metrics
-
-if TYPE_CHECKING:
-    from qwendeploy.verification.decode import Decode
 
 SOURCE = "this run"
 
@@ -34,40 +31,31 @@ def measured(interval: st.Interval, unit: str, source: str = SOURCE) -> Figure:
     )
 
 
-def decode_step(decode: Decode) -> Step:
+def decode_step(load: DecodeLoad) -> Step:
     """Return what a decode load measured so far."""
-    settings, windows = decode.settings, decode.windows
+    settings, windows = load.settings, load.windows
     judged = judged_windows(windows)
     rates = [window.aggregate_tps for window in judged]
     times = [window.start_s for window in judged]
-    if len(judged) < len(windows):
-        left = len(windows) - len(judged)
-        decode.notes.append(f"{left} windows left out of the figures: a stream ended inside")
-    counts = decode.streams.counts()
-    if decode.counted in ("chunk_ratio", "final"):
-        decode.notes.append(
-            "the server does not count tokens per chunk: windows are chunks times their mean length"
-        )
-    if windows and not decode.whole:
-        decode.notes.append(f"cut short after {len(windows)} of {settings.windows} windows")
-    figures, reasons = _figures(decode)
-    contexts = [decode.streams.mean_context((s.start + s.end) / 2) for s in decode.spans]
+    counts = load.streams.counts()
+    figures, reasons = _figures(load)
+    contexts = [load.streams.mean_context((s.start + s.end) / 2) for s in load.spans]
     known = [context for context in contexts if context is not None]
-    prompts = [r.prompt_tokens for r in decode.streams.records if r.prompt_tokens is not None]
-    broken = decode.streams.broken.is_set()
+    prompts = [r.prompt_tokens for r in load.streams.records if r.prompt_tokens is not None]
+    broken = load.streams.broken.is_set()
     return Step(
         name=f"decode c={settings.concurrency} context={settings.context}",
         shape="decode",
         concurrency=settings.concurrency,
         context=settings.context,
         contexts=settings.contexts,
-        status="failed" if broken or not windows else "complete" if decode.whole else "incomplete",
-        duration_s=time.perf_counter() - decode.begin,
+        status="failed" if broken or not windows else "complete" if load.whole else "incomplete",
+        duration_s=time.perf_counter() - load.begin,
         prompt_tokens=st.mean(prompts) if prompts else None,
-        texts=dict(Counter(decode.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
+        texts=dict(Counter(load.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
         context_mean=st.mean(known) if known else None,
-        counted=decode.counted,
-        steady=decode.steady,
+        counted=load.counted,
+        steady=load.steady,
         drift_per_minute=st.drift_per_minute(times, rates)
         if st.drift_is_real(times, rates)
         else None,
@@ -76,13 +64,26 @@ def decode_step(decode: Decode) -> Step:
         windows=tuple(windows),
         figures=figures,
         reasons=reasons,
-        distributions=_distributions(decode),
+        distributions=_distributions(load),
         server={
-            **server_differences(decode.watch.around(decode.begin, time.perf_counter())),
-            "tokens_over_client": _tokens_over_client(decode),
+            **server_differences(load.watch.around(load.begin, time.perf_counter())),
+            "tokens_over_client": _tokens_over_client(load),
         },
-        notes=tuple(dict.fromkeys(decode.notes)),
+        notes=tuple(dict.fromkeys([*load.notes, *_remarks(load, judged)])),
     )
+
+
+def _remarks(load: DecodeLoad, judged: Sequence[Window]) -> Iterator[str]:
+    """Yield what a reader of the figures must know of the windows."""
+    if len(judged) < len(load.windows):
+        left = len(load.windows) - len(judged)
+        yield f"{left} windows left out of the figures: a stream ended inside"
+    if load.counted in ("chunk_ratio", "final"):
+        yield (
+            "the server does not count tokens per chunk: windows are chunks times their mean length"
+        )
+    if load.windows and not load.whole:
+        yield f"cut short after {len(load.windows)} of {load.settings.windows} windows"
 
 
 def judged_windows(windows: Sequence[Window]) -> list[Window]:
@@ -94,8 +95,8 @@ def judged_windows(windows: Sequence[Window]) -> list[Window]:
     return kept if len(kept) >= 2 else list(windows)
 
 
-def _figures(decode: Decode) -> tuple[dict[str, Figure | None], dict[str, str]]:
-    windows = judged_windows(decode.windows)
+def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]]:
+    windows = judged_windows(load.windows)
     figures: dict[str, Figure | None] = {
         "aggregate_decode_tps": None,
         "per_user_decode_tps": None,
@@ -105,8 +106,8 @@ def _figures(decode: Decode) -> tuple[dict[str, Figure | None], dict[str, str]]:
     }
     reasons: dict[str, str] = {}
     if not windows:
-        why = decode.notes[-1] if decode.notes else "no window was completed"
-        failed = decode.streams.counts()
+        why = load.notes[-1] if load.notes else "no window was completed"
+        failed = load.streams.counts()
         if failed.examples:
             why += f" ({failed.examples[0]})"
         return figures, dict.fromkeys(figures, why)
@@ -137,39 +138,39 @@ def _figures(decode: Decode) -> tuple[dict[str, Figure | None], dict[str, str]]:
     return figures, reasons
 
 
-def _distributions(decode: Decode) -> tuple[Distribution, ...]:
+def _distributions(load: DecodeLoad) -> tuple[Distribution, ...]:
     """Return TTFT of the streams' starts and TPOT of the streams inside the windows."""
-    ttfts = [r.ttft * 1e3 for r in decode.streams.records if r.ttft is not None and not r.failure]
+    ttfts = [r.ttft * 1e3 for r in load.streams.records if r.ttft is not None and not r.failure]
     factor = 1.0
-    if decode.spans and decode.windows and decode.spans[-1].tokens:
-        factor = decode.windows[-1].tokens / decode.spans[-1].tokens
-    tpots = [tpot * 1e3 / factor for span in decode.spans for tpot in span.tpots]
+    if load.spans and load.windows and load.spans[-1].tokens:
+        factor = load.windows[-1].tokens / load.spans[-1].tokens
+    tpots = [tpot * 1e3 / factor for span in load.spans for tpot in span.tpots]
     found = (
         st.distribution("ttft_at_start", "ms", ttfts),
         st.distribution("tpot", "ms", tpots),
-        st.distribution("chunk_gap", "ms", _chunk_gaps(decode)),
+        st.distribution("chunk_gap", "ms", _chunk_gaps(load)),
     )
     return tuple(one for one in found if one is not None)
 
 
-def _tokens_over_client(decode: Decode) -> float | None:
+def _tokens_over_client(load: DecodeLoad) -> float | None:
     """Return the server's count of generated tokens over ours, in the windows.
 
     Above 1: somebody else is served too. Below: the usage that we count by says too much.
     """
-    live = decode.surface.facts.engine != "llama.cpp"
-    if not decode.spans or decode.counted != "continuous" or not live:
+    live = load.surface.facts.engine != "llama.cpp"
+    if not load.spans or load.counted != "continuous" or not live:
         return None
-    return decode.watch.around_with_tokens(decode.spans[0].start, decode.spans[-1].end)
+    return load.watch.around_with_tokens(load.spans[0].start, load.spans[-1].end)
 
 
-def _chunk_gaps(decode: Decode) -> list[float]:
+def _chunk_gaps(load: DecodeLoad) -> list[float]:
     """Return the gaps between chunks inside the windows: stutter, not token times."""
-    if not decode.spans:
+    if not load.spans:
         return []
-    start, end = decode.spans[0].start, decode.spans[-1].end
+    start, end = load.spans[0].start, load.spans[-1].end
     gaps: list[float] = []
-    for record in decode.streams.records:
+    for record in load.streams.records:
         times = [time_ for time_ in record.chunk_times if start <= time_ <= end]
         gaps.extend((b - a) * 1e3 for a, b in itertools.pairwise(times))
     return gaps

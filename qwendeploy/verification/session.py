@@ -29,7 +29,9 @@ from qwendeploy.documents import (
 )
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.collecting import collect_figures, reached_figures, request_arrays
-from qwendeploy.verification.decode import Decode, DecodeSettings
+from qwendeploy.verification.decode import Decode
+from qwendeploy.verification.decode_figures import decode_step
+from qwendeploy.verification.decode_load import DecodeLoad, DecodeSettings
 from qwendeploy.verification.expected import machine_id, pool_figures
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.settings import EFFORT, Settings, operating_point, run_name
@@ -77,7 +79,7 @@ class Session:
         self.gates: tuple[Gate, ...] = ()
         self.gone = False
         self.surface: Surface | None = None
-        self.decode: Decode | None = None
+        self.load: DecodeLoad | None = None
         self.lateness = Lateness()
         self.loop_name = "asyncio"
         self._frozen_client: Any = None
@@ -148,25 +150,24 @@ class Session:
     ) -> None:
         """Measure one decode load; the document has it even if this is cut short."""
         assert self.surface is not None
-        self.decode = Decode(
-            client, self.surface, wanted, gpus=gpus, told=self.told, decided=decided
-        )
-        await self.decode.run()
+        decode = Decode(client, self.surface, wanted, gpus=gpus, told=self.told, decided=decided)
+        self.load = decode.load
+        await decode.run()
         self._absorb()
 
     def _absorb(self) -> None:
         """Move what the current load measured into the document's parts."""
-        if self.decode is None:
+        if self.load is None:
             return
-        decode, self.decode = self.decode, None
-        self.steps.append(self._placed(decode))
-        self.timeline.extend(decode.watch.timeline(self.began))
+        load, self.load = self.load, None
+        self.steps.append(self._placed(load))
+        self.timeline.extend(load.watch.timeline(self.began))
         if self.settings.keep_requests:
-            self.requests.extend(request_arrays(decode, self.began))
+            self.requests.extend(request_arrays(load.streams.records, self.began))
 
-    def _placed(self, decode: Decode) -> Step:
-        offset = decode.begin - self.began
-        step = decode.step()
+    def _placed(self, load: DecodeLoad) -> Step:
+        offset = load.begin - self.began
+        step = decode_step(load)
         windows = tuple(
             window.model_copy(update={"start_s": window.start_s + offset})
             for window in step.windows
@@ -198,9 +199,9 @@ class Session:
         """Return the run as far as it got."""
         steps = list(self.steps)
         timeline = list(self.timeline)
-        if self.decode is not None:
-            steps.append(self._placed(self.decode).model_copy(update={"status": "incomplete"}))
-            timeline.extend(self.decode.watch.timeline(self.began))
+        if self.load is not None:
+            steps.append(self._placed(self.load).model_copy(update={"status": "incomplete"}))
+            timeline.extend(self.load.watch.timeline(self.began))
         facts = self.surface.facts if self.surface else None
         figures, reasons = collect_figures(steps, self.point)
         if facts is not None:

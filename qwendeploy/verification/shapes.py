@@ -6,7 +6,7 @@ from typing import Literal
 
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.closed_loop import ClosedLoop, LoopSettings
-from qwendeploy.verification.decode import DecodeSettings
+from qwendeploy.verification.decode_load import DecodeSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.telemetry import Gpus

@@ -6,7 +6,7 @@ from qwendeploy.documents import Fill, Step
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
 from qwendeploy.verification.client import Client
-from qwendeploy.verification.decode import DecodeSettings
+from qwendeploy.verification.decode_load import DecodeSettings
 from qwendeploy.verification.expected import held_by
 from qwendeploy.verification.fill import FillRun, FillSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
