@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plan_samples import LLAMA_OPTION, sample_plan
 from real_daemon import IMAGE, OTHER_IMAGE, running_daemon
 from starting_plans import Box, box_of
 
 from qwendeploy.errors import EnvironmentProblem, ExitCode, UserError
+from qwendeploy.rendering.container import PLAN_LABEL
 from qwendeploy.running import starting, watching
 from qwendeploy.running.waiting import FailedStart
 
@@ -135,6 +137,36 @@ def test_what_docker_does_not_have_is_named(
 
     assert problem.value.hint
     assert box.names() == []
+
+
+def test_start_that_somebody_else_has_under_way_is_left_alone(box: Box) -> None:
+    """Two users share the daemon and no lock: the other one's container comes in between."""
+    plan = box.plan()
+
+    def tell(text: str, _share: float | None) -> None:
+        if text.startswith("stopping"):
+            with contextlib.closing(box.daemon.client()) as client:
+                client.containers.create(
+                    IMAGE, name="test-next", network_mode="none", labels=labels
+                )
+
+    starting.up(plan, box.settings(), box.tell)
+    labels = {PLAN_LABEL: "theirs"}
+    other = box.plan(port=plan.port, served_model_name="other-name")
+
+    with pytest.raises(EnvironmentProblem, match="another `up` is starting") as problem:
+        starting.up(other, box.settings(yes=True), tell)
+
+    assert "the previous one runs again" in " ".join(problem.value.__notes__)
+    assert sorted(box.names()) == ["test", "test-next"]
+    assert box.attributes("test-next")["Config"]["Labels"] == labels
+
+
+def test_llama_server_has_no_replicas_in_one_container(box: Box) -> None:
+    changes = {**LLAMA_OPTION, "replicas": 2, "image": IMAGE}
+
+    with pytest.raises(UserError, match="one replica per process"):
+        starting.up(sample_plan(**changes), box.settings(), box.tell)
 
 
 def test_hub_directory_that_cannot_be_made_is_named(

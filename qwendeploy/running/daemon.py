@@ -114,6 +114,11 @@ _REFUSALS = (
         "correct option.checkpoint, or make the plan on this machine",
     ),
     (
+        r"container name \S+ is already in use",
+        "another `up` is starting a container of this name",
+        "wait for it; `qwendeploy status` tells how far it is",
+    ),
+    (
         r"network \S+ not found",
         "Docker does not know the network",
         "`docker network ls` lists those that are there",

@@ -18,6 +18,10 @@ NEXT = "-next"
 """Suffix of the container that will take the name once it serves."""
 
 
+ATTEMPT_LABEL = "org.qwendeploy.attempt"
+"""Tells apart who made a container: two ``up`` of different users share no lock."""
+
+
 @dataclass(frozen=True)
 class Present:
     """The containers of one name: the one that has it and the one that was to take it."""
@@ -73,6 +77,11 @@ def our_containers(client: DockerClient) -> list[Any]:
 def plan_of(found: Any) -> str:
     """Return the id of the plan that a container runs."""
     return str(found.labels.get(container.PLAN_LABEL, ""))
+
+
+def attempt_of(found: Any) -> str:
+    """Return the label of the ``up`` that made a container."""
+    return str(found.labels.get(ATTEMPT_LABEL, ""))
 
 
 def launch_of(found: Any) -> str:

@@ -9,7 +9,8 @@ leaves no time for this, both are there, labelled, and the next ``up`` goes on f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Cause, Plan
@@ -70,6 +71,12 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
         FailedStart: the engine ended or hung; carries causes and the last lines of its log.
     """
     launch = launch_of(plan, name=settings.name, writable=settings.writable)
+    if launch.engine == "llama.cpp" and launch.replicas > 1:
+        raise DataError(
+            "llama-server runs one replica per process, and `up` starts one",
+            key="option.replicas",
+            hint="generate -f compose: it starts them behind a router",
+        )
     if launch.image is None:
         raise DataError(
             "the plan names no image",
@@ -147,6 +154,8 @@ class Swap:
     fingerprint: str
     same: bool
     """Whether the present container, which does not run, is of the same launch."""
+    attempt: str = field(default_factory=lambda: token_hex(8))
+    """Label by which this process knows the container that it made."""
     stopped: bool = False
     """Whether the present container was stopped for the new one."""
     new: Any | None = None
@@ -224,6 +233,7 @@ def _create(swap: Swap, settings: UpSettings, secrets: Mapping[str, str]) -> Non
         ) from None
     arguments = create_arguments(swap.launch, secrets=secrets, network=settings.network, hub=hub)
     with told_as_environment(f"container {settings.name}"):
+        arguments["labels"][found.ATTEMPT_LABEL] = swap.attempt
         swap.new = swap.client.containers.create(
             swap.image.id, name=settings.name + found.NEXT, **arguments
         )
@@ -250,7 +260,10 @@ def _undo(swap: Swap, problem: BaseException, told: Told) -> None:
     current = swap.present.current
     try:
         if swap.new is None:
-            swap.new = found.find(swap.client, swap.launch.name).upcoming
+            # made, but the answer did not come; one that somebody else is starting stays
+            there = found.find(swap.client, swap.launch.name).upcoming
+            if there is not None and found.attempt_of(there) == swap.attempt:
+                swap.new = there
         _discard(swap.new)
         if swap.stopped and current is not None:
             told("starting the previous container again", None)

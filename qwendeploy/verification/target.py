@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from qwendeploy.documents import Plan
 from qwendeploy.errors import UserError
 
-KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY")
+KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY", "LLAMA_API_KEY")
 """Variables read for the server's key; ``OPENAI_API_KEY`` is somebody else's and stays unread."""
 
 PAGES = ("/chat/completions", "/completions", "/models")
