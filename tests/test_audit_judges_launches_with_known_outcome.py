@@ -52,7 +52,8 @@ PRO6000 = {
     "vllm_version": "0.24.0",
 }
 BASE = (
-    "vllm serve Qwen/Qwen3.6-27B-FP8 --host 127.0.0.1 -tp 2 --max-model-len 131072 "
+    "VLLM_USE_DEEP_GEMM=0 vllm serve Qwen/Qwen3.6-27B-FP8 --host 127.0.0.1 -tp 2 "
+    "--max-model-len 131072 "
     "--max-num-seqs 32 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.85 "
     "--no-enable-prefix-caching --reasoning-parser qwen3"
 )

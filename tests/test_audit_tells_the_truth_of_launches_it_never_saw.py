@@ -40,6 +40,20 @@ def test_what_becomes_of_it_is_told(case: dict[str, Any], tmp_path: Path) -> Non
     assert audit.outcome == case["outcome"]
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if "full_length_requests" in case],
+    ids=lambda case: str(case["id"]),
+)
+def test_the_pool_is_the_one_that_was_logged(case: dict[str, Any], tmp_path: Path) -> None:
+    """What the engine printed as its maximum concurrency, within the 5 % of the pool's goal."""
+    predictions = _audited(case, tmp_path).predictions
+    assert predictions is not None
+    told = predictions.max_full_length_requests
+    assert told is not None
+    assert told.value == pytest.approx(case["full_length_requests"], rel=0.05)
+
+
 def test_there_are_enough_of_both_kinds() -> None:
     fine = [case for case in CASES if not case["findings"]]
     faulty = [case for case in CASES if any("error" in item.values() for item in case["findings"])]

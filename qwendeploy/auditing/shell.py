@@ -225,7 +225,8 @@ def _pending_assignment(scan: _Scan) -> str | None:
 def _close_array(scan: _Scan) -> None:
     assert scan.array is not None
     text = "".join(char for char, _ in scan.out)
-    start = text.rfind(f"{scan.array}=") + len(scan.array) + 1
+    opening = re.compile(rf"{re.escape(scan.array)}\+?=")
+    start = max((match.end() for match in opening.finditer(text)), default=len(text))
     values = [word.text for word in _split(scan, scan.out[start:])]
     if "+=" in text[:start]:
         values = scan.arrays.get(scan.array, []) + values

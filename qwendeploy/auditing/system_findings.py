@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from qwendeploy.auditing.checkpoint_names import mount_of
 from qwendeploy.auditing.findings import Finding
+from qwendeploy.auditing.text import Word
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.tables.boot import boot_rows
 
@@ -83,9 +84,9 @@ _IN_IMAGE = ("/vllm-workspace", "/usr", "/opt", "/etc/ssl")
 def _paths_not_mounted(understood: Understood) -> Iterator[Finding]:
     """Yield paths of model and chat template that no volume puts into an upstream container."""
     launch, container = understood.launch, understood.launch.container
-    row = understood.image_row
-    upstream = row is not None or (understood.image or "").startswith("vllm/vllm-openai")
-    if container is None or container.gpus is None or not upstream or container.opaque:
+    if container is None or container.gpus is None or container.opaque:
+        return
+    if not _upstream(understood):
         return
     targets = [mount_of(volume.text)[1].rstrip("/") for volume in container.volumes]
     template = understood.arguments.last("--chat-template")
@@ -238,6 +239,22 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
         )
 
 
+def _hub_home(env: Mapping[str, Word]) -> str:
+    """Return the hub's folder: ``HF_HOME``, else below the cache or home of the variables."""
+    if "HF_HOME" in env:
+        return env["HF_HOME"].text
+    if "XDG_CACHE_HOME" in env:
+        return f"{env['XDG_CACHE_HOME'].text.rstrip('/')}/huggingface"
+    home = env["HOME"].text.rstrip("/") if "HOME" in env else "/root"
+    return f"{home}/.cache/huggingface"
+
+
+def _upstream(understood: Understood) -> bool:
+    return understood.image_row is not None or (understood.image or "").startswith(
+        "vllm/vllm-openai"
+    )
+
+
 def _weights_lost(understood: Understood) -> Finding | None:
     """Return the finding that a hub checkpoint is fetched again at every start."""
     container = understood.launch.container
@@ -248,7 +265,7 @@ def _weights_lost(understood: Understood) -> Finding | None:
     if name.startswith(("/", ".", "$", "~")) or "/" not in name:
         return None
     env = understood.launch.env
-    home = env["HF_HOME"].text if "HF_HOME" in env else "/root/.cache/huggingface"
+    home = _hub_home(env)
     wanted = [
         env[key].text
         for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
@@ -264,6 +281,9 @@ def _weights_lost(understood: Understood) -> Finding | None:
         deeper = any(target.startswith(f"{path.rstrip('/')}/") for target in targets if target)
         if covered or deeper or "$" in path:
             return None
+    if not _upstream(understood) and any(target.endswith("/huggingface") for target in targets):
+        # Another image may run as another user, whose home is not known.
+        return None
     place = container.image.place if container.image else understood.launch.place
     offline = env.get("HF_HUB_OFFLINE")
     if offline is not None and offline.text.lower() in ("1", "true", "yes", "on"):
