@@ -18,7 +18,7 @@ from qwendeploy.rendering import render
 pytestmark = pytest.mark.container
 
 QUICK = ("--rate-only", "--c", "2", "--ctx", "512", "--window", "0.5", "--windows", "2")
-QUICK += ("--settle", "3", "--force", "--json")
+MORE = ("--settle", "3", "--force", "--json")
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"
 """What the stand-in's root file system lacks of what compiled packages need."""
@@ -67,6 +67,7 @@ def test_server_is_measured_by_script_and_by_profile(box: Box) -> None:
         script = run(
             str(place / "verify.sh"),
             *QUICK,
+            *MORE,
             *("-o", str(box.folder / "run")),
             env={"QWENDEPLOY": str(program), "PATH": os.environ["PATH"]},
         )
@@ -75,7 +76,9 @@ def test_server_is_measured_by_script_and_by_profile(box: Box) -> None:
         )
         written = config["services"]["verify"]["command"]
         profile = compose(
-            place, box, *("--profile", "verify", "run", "--rm", "-T", "verify", *written, *QUICK)
+            place,
+            box,
+            *("--profile", "verify", "run", "--rm", "-T", "verify", *written, *QUICK, *MORE),
         )
     finally:
         compose(place, box, "down")
