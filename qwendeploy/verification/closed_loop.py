@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import itertools
 import random
 import time
@@ -174,17 +173,12 @@ class ClosedLoop:
 
     async def run(self) -> Step:
         """Run until the plateau is over and return what it showed."""
-        watching: asyncio.Task[None] | None = None
         try:
             await self.watch.look()
             self.streams.start()
-            watching = asyncio.create_task(self.watch.run(self.watch.interval))
-            await self._plateau()
+            async with self.watch.sampling(self.watch.interval):
+                await self._plateau()
         finally:
-            if watching is not None:
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
             await self.streams.stop()
         return self.step()
 

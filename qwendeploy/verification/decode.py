@@ -8,7 +8,6 @@ ended or waited is marked. The load ends early when the caller says that the int
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -98,23 +97,18 @@ class Decode:
 
     async def run(self) -> Step:
         """Measure; a load that breaks returns what it has, with the reason."""
-        watching: asyncio.Task[None] | None = None
         try:
             if self.settings.contexts == "shared":
                 await self._warm()
             await self.watch.look()  # a scrape of its own, not in the way of the first requests
             self.streams.start()
-            watching = asyncio.create_task(self.watch.run(self.watch.interval))
-            if await self._all_decode():
-                await self._settle()
-                await self._measure()
+            async with self.watch.sampling(self.watch.interval):
+                if await self._all_decode():
+                    await self._settle()
+                    await self._measure()
             if self.streams.broken.is_set():
                 self.load.notes.append(BROKEN)
         finally:
-            if watching is not None:
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
             await self.streams.stop()
         return decode_step(self.load)
 

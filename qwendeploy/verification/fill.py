@@ -8,7 +8,6 @@ preempted, hold the blocks that the arithmetic says, and one request must reach 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,18 +110,15 @@ class FillRun:
 
     async def run(self) -> tuple[Fill, list[Step]]:
         """Return the verdict on the fill and the steps behind it."""
-        watching = asyncio.create_task(self.watch.run())
         try:
             self.streams.start()
-            await self._wait_for_all()
-            if len(self.streams.decoding) == self.settings.concurrency:
-                self.held_from = time.perf_counter()
-                await self._hold()
-                self.held_to = time.perf_counter()
+            async with self.watch.sampling():
+                await self._wait_for_all()
+                if len(self.streams.decoding) == self.settings.concurrency:
+                    self.held_from = time.perf_counter()
+                    await self._hold()
+                    self.held_to = time.perf_counter()
         finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
             await self.streams.stop()
         steps = [self._step()]
         checks, held, predicted = self._judge()

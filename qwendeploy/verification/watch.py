@@ -7,10 +7,11 @@ milliseconds, so they are a second apart.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from qwendeploy.documents import ClientFacts, TimelinePoint
@@ -113,8 +114,18 @@ class Watch:
         self.samples.append(sample)
         return sample
 
-    async def run(self, delay: float = 0.0) -> None:
-        """Sample until cancelled, first after ``delay`` seconds."""
+    @contextlib.asynccontextmanager
+    async def sampling(self, delay: float = 0.0) -> AsyncIterator[None]:
+        """Sample beside what the block does, first after ``delay`` seconds."""
+        task = asyncio.create_task(self._sample(delay))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _sample(self, delay: float) -> None:
         await asyncio.sleep(delay)
         while True:
             due = time.perf_counter() + self.interval
