@@ -37,6 +37,20 @@ NAMES = [
     ("GRID K520", {}, "GRID K520"),
     ("P40", {}, "P40"),
     ("AMD Instinct MI300X", {}, "Instinct MI300X"),
+    ("6000 pro", {}, "RTX PRO 6000 Blackwell Workstation"),
+    ("rtx6000 pro blackwell", {}, "RTX PRO 6000 Blackwell Workstation"),
+    ("RTX 6000 Pro Max-Q", {}, "RTX PRO 6000 Blackwell Max-Q"),
+    ("rtx pro 6000 q-max", {}, "RTX PRO 6000 Blackwell Max-Q"),
+    ("a6000 ada", {}, "RTX 6000 Ada"),
+    ("a100 40g", {}, "A100 40GB SXM"),
+    ("A100-80G", {}, "A100 80GB SXM"),
+    ("dgx spark", {}, "GB10"),
+    ("GX10", {}, "GB10"),
+    ("gh200", {}, "GH200 96GB"),
+    ("GB200 NVL4", {}, "GB200"),
+    ("h100 nvl", {}, "H100 NVL"),
+    ("b200", {}, "B200"),
+    ("v100", {}, "V100 SXM2 32GB"),
 ]
 
 
@@ -48,7 +62,18 @@ def test_name_means_card(name: str, facts: dict[str, float], card: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "x", "Graphics Device", "...", "NVIDIA", "RTX 5090 Ti", "NVIDIA ...", "A1000000"]
+    "name",
+    [
+        "",
+        "x",
+        "Graphics Device",
+        "...",
+        "NVIDIA",
+        "RTX 5090 Ti",
+        "NVIDIA ...",
+        "A1000000",
+        "ti 5090 ada",
+    ],
 )
 def test_unknown_name_is_no_card(name: str) -> None:
     assert find_gpu(name) is None

@@ -19,7 +19,14 @@ STUDY_CARD = "RTX PRO 6000 Blackwell Workstation"
 """The card of the published study (two of them)."""
 STUDY_COUNT = 2
 
-_COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s+(?=\S)", re.IGNORECASE)
+_COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s*(?=\S)", re.IGNORECASE)
+_COUNTED_LAST = re.compile(r"(?<=\S)(?:\s*[×*]|\s+x|(?<=\d)x)\s*([1-9]\d?)\s*$", re.IGNORECASE)
+_SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE)
+_CAPABLE = re.compile(
+    r"[\s,(]+(?:cc|sm|compute(?:[ _]cap(?:ability)?)?)[ _:=]*(?:(\d{1,2}\.\d)|(\d{2,3}))\)?\s*$",
+    re.IGNORECASE,
+)
+"""``cc 12.0`` or ``sm_120`` behind a name."""
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
 
 System = Literal["linux", "wsl2", "windows", "container", "unknown"]
@@ -39,14 +46,20 @@ def stated_machine(
 ) -> Machine:
     """Return the machine that the settings describe; ``2x RTX 3090`` states a count too.
 
-    ``vram_gib`` chooses between sizes of a card or describes a rebuilt one. Without ``nvlink``
-    the card decides: none where it has no connector, boards whose GPUs always have it, else
-    unknown.
+    ``vram_gib``, or a size behind the name (``4090 48GB``), chooses between sizes of a card or
+    describes a rebuilt one. A card that nobody listed needs its memory and, where no series tells
+    it, its compute capability behind the name (``Foo 9000 cc 12.0``). Without ``nvlink`` the card
+    decides: none where it has no connector, boards whose GPUs always have it, else unknown.
 
     Raises:
-        UserError: an unknown or ambiguous name without memory size, or contradicting settings.
+        UserError: an unknown or ambiguous name of which too little is stated, or contradicting
+            settings.
     """
     gpu, count = _counted(gpu, count)
+    if not gpu.strip():
+        raise UserError("no card is named", where="--gpu", hint="write 'RTX PRO 6000'")
+    as_stated = gpu.strip()
+    gpu, stated_capability = _capable(gpu)
     if driver is not None and not _DRIVER.match(driver):
         raise UserError(
             f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
@@ -55,9 +68,22 @@ def stated_machine(
         raise UserError(f"{vram_gib:g} GiB is no memory of a GPU", where="--vram")
     memory = round(vram_gib * 1024) if vram_gib is not None else None
     card = catalogue.find(gpu, memory_mib=memory)
-    capability = card.compute_capability if card else series_capability(gpu)
+    if (
+        memory is None
+        and (sized := _SIZED.search(gpu))
+        and not (card and card.has_memory(int(sized[1]) * 1024))
+    ):
+        memory = int(sized[1]) * 1024
+    capability = card.compute_capability if card else None
+    capability = capability or stated_capability or series_capability(gpu)
+    if stated_capability not in (None, capability):
+        raise UserError(
+            f"{gpu} has compute capability {capability}, not {stated_capability}",
+            where="--gpu",
+            hint="leave it out",
+        )
     if card is None and (capability is None or memory is None):
-        raise _unknown(gpu, catalogue)
+        raise _unknown(as_stated, gpu, catalogue, capability, memory)
     _check_nvlink(card, count, nvlink)
     gpus = tuple(
         Gpu(
@@ -66,7 +92,7 @@ def stated_machine(
             model=card.name if card else None,
             memory_mib=_stated_memory(card, memory),
             compute_capability=capability,
-            compute_capability_by_name=capability is not None,
+            compute_capability_by_name=capability is not None and stated_capability is None,
             vgpu=vgpu_board(gpu) is not None,
         )
         for index in range(count)
@@ -83,18 +109,31 @@ def stated_machine(
         os=system,
         platform="linux-aarch64" if unified else "wsl2" if system == "wsl2" else "linux-x86_64",
         origin="stated",
+        notes=_rebuilt(card, memory),
     )
     return with_interconnect(_of_other_vendor(judge(machine), card), catalogue)
 
 
 def _counted(gpu: str, count: int | None) -> tuple[str, int]:
-    """Return name and number of a text such as ``2x RTX 3090``; one GPU unless stated."""
-    match = _COUNTED.match(gpu)
-    if match is None:
+    """Return name and number of ``2x RTX 3090`` or ``3090 x2``; one GPU unless stated."""
+    first, last = _COUNTED.match(gpu), _COUNTED_LAST.search(gpu)
+    if first is not None:
+        name, stated = gpu[first.end() :], int(first[1])
+    elif last is not None:
+        name, stated = gpu[: last.start()], int(last[1])
+    else:
         return gpu, count or 1
-    if count is not None and count != int(match[1]):
-        raise UserError(f"{gpu!r} states {match[1]} GPUs but --gpus says {count}", where="--gpu")
-    return gpu[match.end() :], int(match[1])
+    if count is not None and count != stated:
+        raise UserError(f"{gpu!r} states {stated} GPUs but --gpus says {count}", where="--gpu")
+    return name, stated
+
+
+def _capable(gpu: str) -> tuple[str, str | None]:
+    """Return a name without the compute capability behind it, and that."""
+    match = _CAPABLE.search(gpu)
+    if match is None:
+        return gpu, None
+    return gpu[: match.start()], match[1] or f"{match[2][:-1]}.{match[2][-1]}"
 
 
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
@@ -128,7 +167,10 @@ def assumed_machine(catalogue: Catalogue, count: int | None = None) -> Machine:
     return machine.model_copy(update={"origin": "assumed", "notes": (note,)})
 
 
-def _unknown(gpu: str, catalogue: Catalogue) -> UserError:
+def _unknown(
+    as_stated: str, gpu: str, catalogue: Catalogue, capability: str | None, memory: int | None
+) -> UserError:
+    """Return the refusal of a name, with what resembles it and what else to state of it."""
     near = catalogue.near(gpu)
     meant = f"; did you mean {', '.join(near)}?" if near else ""
     meanings = [card.name for card in catalogue.candidates(gpu)]
@@ -138,10 +180,16 @@ def _unknown(gpu: str, catalogue: Catalogue) -> UserError:
             where="--gpu",
             hint="name one of them, or add --vram",
         )
-    hint = "state --vram too, or read the box with 'qwendeploy detect -o machine.yaml'"
-    if series_capability(gpu) is None:
-        hint = "use the name that nvidia-smi prints, or give what it prints with --machine"
-    return UserError(f"no card is known as {gpu!r}{meant}", where="--gpu", hint=hint)
+    name = as_stated if capability else f"{as_stated} cc 12.0"
+    what = [] if capability else ["its compute capability"]
+    what += [] if memory else ["its memory"]
+    return UserError(
+        f"no card is known as {gpu!r}{meant}",
+        where="--gpu",
+        hint=f"for a card that is not listed add {' and '.join(what)}, for instance"
+        f" --gpu '{name}' --vram {memory // 1024 if memory else 48}; or give what nvidia-smi"
+        " prints with --machine",
+    )
 
 
 def _stated_memory(card: CatalogueGpu | None, memory: int | None) -> int | None:
@@ -155,6 +203,12 @@ def _stated_memory(card: CatalogueGpu | None, memory: int | None) -> int | None:
     empty = Machine(gpus=())
     known = serving_memory_mib(empty, Gpu(index=0, name=card.name), card)
     return known[0] if known else memory
+
+
+def _rebuilt(card: CatalogueGpu | None, memory: int | None) -> tuple[str, ...]:
+    if card is None or memory is None or card.unified or card.has_memory(memory) is not False:
+        return ()
+    return (f"{card.name} is not sold with {memory} MiB: taken as a rebuilt card",)
 
 
 def _host_memory(

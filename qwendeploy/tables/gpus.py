@@ -84,7 +84,7 @@ _NOISE = re.compile(
 )
 _NOT_WORD = re.compile(r"[^a-z0-9+]+")
 _SIZE = re.compile(
-    r"^(?P<name>.*?\S)[\s(]+(?P<size>\d{1,3})\s*gi?b(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE
+    r"^(?P<name>.*?\S)[\s(_-]+(?P<size>\d{1,3})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE
 )
 _CUT = re.compile(r"(?:\.{2,}|…)\s*$")
 
@@ -92,6 +92,12 @@ _CUT = re.compile(r"(?:\.{2,}|…)\s*$")
 def _key(name: str) -> str:
     """Return the name without maker, series filler, spaces and punctuation."""
     return _NOT_WORD.sub("", _NOISE.sub(" ", name.lower()))
+
+
+def _words(name: str) -> frozenset[str]:
+    """Return the words of a name in any order, letters and digits apart, without RTX and GTX."""
+    words = re.findall(r"[a-z]+|\d+", _NOISE.sub(" ", name.lower()))
+    return frozenset(words) - {"rtx", "gtx"}
 
 
 def _printed_key(name: str) -> str:
@@ -111,6 +117,10 @@ class GpuCatalogue:
         for model in models:
             short = re.sub(r"^(?:rtx|gtx)(?=\d)", "", _key(model.name))
             self._by_key.setdefault(short, [model])
+        self._by_words: dict[frozenset[str], list[GpuModel]] = {}
+        for model in models:
+            for words in {_words(name) for name in model.every_name}:
+                self._by_words.setdefault(words, []).append(model)
 
     def __iter__(self) -> Iterator[GpuModel]:
         return iter(self._models)
@@ -132,12 +142,23 @@ class GpuCatalogue:
         if not found and (sized := _SIZE.match(name)):
             found = self._named(sized["name"])
             memory_mib = memory_mib or float(sized["size"]) * 1024
+        found = found or self._reordered(name)
         if memory_mib is not None:
             fitting = [model for model in found if model.has_memory(memory_mib)]
             found = fitting or found
         if power_w is not None and len(found) > 1:
             found = _narrowed_by_power(found, power_w)
         return tuple(found)
+
+    def _reordered(self, name: str) -> list[GpuModel]:
+        """Return the cards whose name has the same words in another order (``6000 pro``).
+
+        One word alone is none: a number may be the name of unlike cards.
+        """
+        words = _words(name)
+        if len(words) < 2 or _CUT.search(name) or "nvidia" in name.lower():
+            return []
+        return self._by_words.get(words, [])
 
     def _named(self, name: str) -> list[GpuModel]:
         if not _CUT.search(name):
