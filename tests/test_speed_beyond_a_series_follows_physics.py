@@ -12,9 +12,10 @@ from qwendeploy.documents import Option, Workload
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.models.anchored import SHAPE, Anchor, combined
 from qwendeploy.models.speed import fit_series
-from qwendeploy.planning.rates import FEWEST_CELLS, Rates
+from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
 from qwendeploy.planning.request import Request
+from qwendeploy.planning.series_choice import FEWEST_CELLS, best_series
 from qwendeploy.planning.speed_fit import default_hyper
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.series import Series, SeriesCell, all_series
@@ -59,7 +60,7 @@ def speaking() -> list[Series]:
     for series in all_series():
         key = series.key
         if key.gpu == CARD and key.gpu_count == key.tp and len(series.cells) >= FEWEST_CELLS:
-            match = rates(key.tp or 1).best_series(option_of(series))
+            match = best_series(rates(key.tp or 1).series, option_of(series))
             if match is not None and match[1]:
                 found[match[0].key.label] = match[0]
     return list(found.values())

@@ -28,6 +28,7 @@ from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
 from qwendeploy.planning.anchors import StepTimes
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.series_choice import best_series
 from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
 from qwendeploy.planning.transfer_rows import (
     card_features,
@@ -40,9 +41,6 @@ from qwendeploy.tables.series import Series, SeriesKey
 
 if TYPE_CHECKING:
     from qwendeploy.planning.own_runs import OwnPoint
-
-FEWEST_CELLS = 6
-"""Cells below which a series cannot carry a curve and the joint fit speaks instead."""
 
 FAR = 1.5
 """Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
@@ -183,7 +181,7 @@ class Rates:
         own = self.scene.knowledge.own
         if own is not None and own.measured_here(option):
             return -1
-        match = self.best_series(option)
+        match = best_series(self.series, option)
         if match is None:
             return 2
         share = max(1.0, concurrency / option.replicas)
@@ -193,57 +191,13 @@ class Rates:
 
     # --- from a series ---
 
-    def best_series(self, option: Option) -> tuple[Series, bool] | None:
-        """Return the series that speaks for an option, and whether it is of the same image."""
-        found = [
-            series
-            for series in self.scene.knowledge.series_on(self.scene.box.name)
-            if self._matches(series, option)
-        ]
-        if not found:
-            return None
-        same = [series for series in found if series.key.image == option.image]
-        pool = same or [
-            series
-            for series in found
-            if (series.fork is not None) == option.fork and series.key.engine == option.engine
-        ]
-        if not pool:
-            return None
-        best = max(pool, key=lambda series: (len(series.cells), sum(c.n for c in series.cells)))
-        return best, bool(same)
-
-    def image_of_both(self, one: Option, other: Option) -> str | None:
-        """Return an image whose series measured both options, the first one's own if it did.
-
-        Options of one session may be compared directly; across sessions drift would be compared.
-        """
-        found = self.scene.knowledge.series_on(self.scene.box.name)
-        images = [
-            {series.key.image for series in found if self._matches(series, option)}
-            for option in (one, other)
-        ]
-        shared = images[0] & images[1] - {None}
-        if one.image in shared:
-            return one.image
-        return max(shared, key=str, default=None)
-
-    @staticmethod
-    def _matches(series: Series, option: Option) -> bool:
-        key = series.key
-        return (
-            key.rate_basis == "steady"  # rates of whole runs count their prompts too
-            and key.tp == option.tp
-            and key.gpu_count == option.tp
-            and key.quant == option.quant
-            and (key.kv_cache_dtype or "bf16") == "bf16"
-            and (key.spec_method or "none") == option.spec_method
-            and (key.spec_tokens or 0) == option.spec_tokens
-            and len(series.cells) >= FEWEST_CELLS
-        )
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """The series of this machine's card."""
+        return self.scene.knowledge.series_on(self.scene.box.name)
 
     def _from_series(self, option: Option, point: Point) -> Estimate | None:
-        match = self.best_series(option)
+        match = best_series(self.series, option)
         if match is None:
             return None
         series, same_image = match
@@ -379,8 +333,7 @@ class Rates:
     @cached_property
     def _of_study(self) -> bool:
         """Whether the study measured this card."""
-        found = self.scene.knowledge.series_on(self.scene.box.name)
-        return any(series.key.origin == "study" for series in found)
+        return any(series.key.origin == "study" for series in self.series)
 
     # --- both ---
 

@@ -20,6 +20,7 @@ from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import size_memory
 from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.series_choice import image_of_both
 from qwendeploy.planning.survey import Survey
 from qwendeploy.units import MIB, format_tokens
 
@@ -74,7 +75,7 @@ def _rates(
 
 def _of_one_image(rates: Rates, one: Option, other: Option) -> tuple[Option, Option, str]:
     """Return both options in an image that measured both, and its name where it is another."""
-    image = rates.image_of_both(one, other)
+    image = image_of_both(rates.series, one, other)
     if image is None or image == one.image:
         return one, other, ""
     update = {"image": image}
