@@ -73,6 +73,31 @@ def test_healthy_box_has_no_error() -> None:
     refuse_errors(report, live=True)
 
 
+@pytest.mark.parametrize(
+    ("program", "engine", "severity", "words"),
+    [
+        ("vllm", "vllm", "warning", "generate PLAN -f vllm"),
+        ("podman", "llama.cpp", "warning", "generate PLAN -f quadlet"),
+        ("llama-server", "llama.cpp", "warning", "generate PLAN -f llama-server"),
+        ("vllm", None, "warning", "generate PLAN -f vllm"),
+        ("llama-server", "vllm", "error", "install vLLM"),
+        ("bash", None, "error", "install vLLM"),
+    ],
+)
+def test_without_docker_it_matters_what_else_runs_a_plan(
+    program: str, engine: str | None, severity: str, words: str
+) -> None:
+    box = FakeComputer({"nvidia-smi": PAIR}, {f"/opt/bin/{program}": ""}, {"PATH": "/opt/bin"})
+    report = examined(box, replace(NEEDS, engine=engine), DockerState(False, "no such file"))
+    finding = next(item for item in report.findings if item.id == "docker-unreachable")
+    assert (finding.severity, words in finding.fix) == (severity, True)
+    if severity == "warning":
+        refuse_errors(report, live=True)
+    else:
+        with pytest.raises(EnvironmentProblem):
+            refuse_errors(report, live=True)
+
+
 PCIE = {"nvidia-smi": PAIR, "nvidia-smi topo -m": matrix({0: (" X ", "SYS"), 1: ("SYS", " X ")})}
 CASES: list[Any] = [
     pytest.param(

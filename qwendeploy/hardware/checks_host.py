@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -61,22 +62,56 @@ def _connect() -> None:
                 raise OSError(f"{address}: {problem.strerror or problem}") from None
 
 
+_RUNNERS = {"podman": "quadlet", "vllm": "vllm", "llama-server": "llama-server"}
+"""Programs that run what ``generate -f`` writes in that format, without Docker."""
+_ENGINE_OF = {"vllm": "vllm", "llama-server": "llama.cpp"}
+
+
+def other_runners(probe: Probe, engine: str | None) -> tuple[str, ...]:
+    """Return the programs on the path that run a plan of the engine without Docker."""
+    places = [place for place in (probe.environ("PATH") or "").split(":") if place]
+    return tuple(
+        name
+        for name in _RUNNERS
+        if engine is None or _ENGINE_OF.get(name, engine) == engine
+        if any(probe.matches(f"{glob.escape(place)}/{name}") for place in places)
+    )
+
+
+def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
+    """Return the finding of a daemon that does not answer: an error if nothing else runs a plan."""
+    denied = "permission denied" in docker.problem.lower()
+    remedy = (
+        "add the user to the group docker and log in again"
+        if denied
+        else "install or start Docker, or set DOCKER_HOST"
+    )
+    evidence = docker.problem or "no answer"
+    if not others:
+        return Finding(
+            id="docker-unreachable",
+            severity="error",
+            text="Docker does not answer, and neither podman, vllm nor llama-server is installed",
+            evidence=evidence,
+            fix=f"{remedy}; or install vLLM and run what generate -f vllm writes",
+        )
+    return Finding(
+        id="docker-unreachable",
+        severity="warning",
+        text=f"Docker does not answer: 'up' cannot start a plan, {others[0]} can run one",
+        evidence=f"{evidence}; installed: {', '.join(others)}",
+        fix=f"qwendeploy generate PLAN -f {_RUNNERS[others[0]]}; for 'up' {remedy}",
+    )
+
+
 def check_docker(patient: Patient) -> Iterator[Finding]:
     """Say whether Docker answers and can hand over GPUs."""
     docker, probe = patient.docker, patient.probe
     if docker is None or probe is None:
         return
+    others = other_runners(probe, patient.needs.engine)
     if not docker.reachable:
-        denied = "permission denied" in docker.problem.lower()
-        yield Finding(
-            id="docker-unreachable",
-            severity="error",
-            text="Docker does not answer",
-            evidence=docker.problem or "no answer",
-            fix="add the user to the group docker and log in again"
-            if denied
-            else "install or start Docker, or set DOCKER_HOST",
-        )
+        yield _unreachable(docker, others)
     else:
         evidence = f"server {docker.version}, runtimes {', '.join(docker.runtimes) or 'none'}"
         yield Finding(id="docker", severity="ok", text="Docker answers", evidence=evidence)
@@ -94,12 +129,16 @@ def check_docker(patient: Patient) -> Iterator[Finding]:
             evidence=f"{how}{': ' + specs[0] if specs else ''}",
         )
         return
+    if not docker.reachable and "podman" not in others:
+        return
     hook = probe.run("nvidia-container-runtime-hook", "--version")
     toolkit = probe.run("nvidia-ctk", "--version")
     found = "nvidia-ctk is installed" if toolkit else "no nvidia-ctk"
     yield Finding(
         id="nvidia-runtime-absent",
-        severity="warning" if hook or not docker.reachable else "error",
+        severity="warning"
+        if hook or not docker.reachable or {"vllm", "llama-server"} & set(others)
+        else "error",
         text="Docker knows no NVIDIA runtime and no CDI device",
         evidence=f"runtimes {', '.join(docker.runtimes) or 'unknown'}; no CDI file; {found}",
         fix="sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"

@@ -42,6 +42,7 @@ class Needs:
     """What is about to be run, as far as it is known; ``None`` skips what depends on it."""
 
     image: str | None = None
+    engine: str | None = None
     image_cuda: str | None = None
     image_min_driver: int | None = None
     image_capabilities: tuple[str, ...] = ()

@@ -54,6 +54,7 @@ def needs_of_plan(
     )
     return Needs(
         image=image,
+        engine=plan.option.engine if plan else row.engine if row else None,
         newest_image=newest.name if image is None else None,
         newest_min_driver=newest.min_driver if image is None else None,
         image_cuda=row.cuda if row else None,
