@@ -22,6 +22,7 @@ import math
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -278,6 +279,20 @@ def metrics_text(engine: Engine) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sglang_text(engine: Engine) -> str:
+    """Return the page with SGLang's names; its token counter moves when a request ends."""
+    ended = sum(engine.finished.values())
+    base = f'engine_type="unified",model_name="{engine.o.served_model_name}",tp_rank="0"'
+    values = {
+        "num_running_reqs": len(engine.running),
+        "num_queue_reqs": len(engine.waiting),
+        "token_usage": engine.used() / (engine.o.blocks - 1),
+        "generation_tokens_total": 1000 * ended,
+        "prompt_tokens_total": engine.counters["prompt"],
+    }
+    return "".join(f"sglang:{name}{{{base}}} {float(v)}\n" for name, v in values.items())
+
+
 def count_tokens(text: str) -> int:
     """Return the tokens of a text: a quarter of its characters, at least one."""
     return max(1, math.ceil(len(text) / CHARS_PER_TOKEN))
@@ -360,6 +375,11 @@ class Server:
         arrived = time.perf_counter()
         path = target.split("?")[0]
         try:
+            if self.o.redirect:
+                head = f"HTTP/1.1 307 X\r\nLocation: {self.o.redirect}{path}\r\n"
+                writer.write(f"{head}Content-Length: 0\r\n\r\n".encode())
+                await writer.drain()
+                return True
             if path.startswith("/v1") and self.o.api_key:
                 sent = headers.get("authorization", "")
                 if sent != f"Bearer {self.o.api_key}":
@@ -383,6 +403,8 @@ class Server:
             return "", "text/plain"
         if path == "/version":
             return json.dumps({"version": o.version}), "application/json"
+        if path == "/metrics" and o.metrics_as == "sglang":
+            return sglang_text(self.engine), "text/plain; version=0.0.4"
         if path == "/metrics":
             return metrics_text(self.engine), "text/plain; version=0.0.4"
         if path == "/v1/models":
@@ -441,7 +463,7 @@ class Server:
                 "BadRequestError",
                 "input_tokens",
             )
-        limit = min(limit, o.max_model_len - prompt)
+        limit = min(limit, o.max_model_len - prompt, o.cap_tokens or limit)
         reply = self.answer(body) if self.answer and not body.get("ignore_eos") else None
         if reply is not None:
             limit = max(1, min(limit, count_tokens(json.dumps(reply))))
@@ -473,7 +495,7 @@ class Server:
         self.engine.submit(request)
         outcome = "aborted"
         try:
-            if body.get("stream"):
+            if body.get("stream") and not self.o.whole:
                 outcome = await Stream(self, request, body, reader, writer).run()
             else:
                 while not (await request.chunks.get() or (0, True))[1]:
@@ -556,7 +578,8 @@ class Stream:
         options = body.get("stream_options") or {}
         self.final_usage = bool(options.get("include_usage")) and self.o.usage != "none"
         self.continuous = self.final_usage and bool(options.get("continuous_usage_stats"))
-        self.continuous = self.continuous and self.o.usage == "continuous"
+        self.continuous = self.continuous and self.o.usage in ("continuous", "first", "zeros")
+        self.packer = zlib.compressobj(wbits=31) if self.o.gzip else None
         kind = "chat.completion.chunk" if request.chat else "text_completion"
         self.head = {"id": f"r{request.number}", "object": kind, "model": body["model"]}
         self.words = itertools.cycle(WORDS)
@@ -564,6 +587,10 @@ class Stream:
 
     def raw(self, data: bytes) -> None:
         """Write one HTTP chunk, in two pieces at an odd place if asked."""
+        if self.o.crlf:
+            data = data.replace(b"\n", b"\r\n")
+        if self.packer is not None:
+            data = self.packer.compress(data) + self.packer.flush(zlib.Z_SYNC_FLUSH)
         framed = b"%x\r\n%b\r\n" % (len(data), data)
         if self.o.split and len(data) > 8:
             at = next((i for i, byte in enumerate(data) if byte >= 0x80), len(data) // 2) + 1
@@ -575,12 +602,18 @@ class Stream:
     def event(self, choices: list[dict[str, Any]], usage: bool) -> None:
         """Write one SSE event."""
         body = {**self.head, "choices": choices}
-        if usage:
-            body["usage"] = usage_of(self.request, self.sent_tokens)
+        if usage and choices and self.o.usage == "first" and self.sent_tokens:
+            body["usage"] = None
+        elif usage:
+            zero = choices and self.o.usage == "zeros"
+            body["usage"] = usage_of(self.request, 0 if zero else self.sent_tokens)
         self.raw(b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n")
 
     def delta(self, content: dict[str, Any], finish: str | None = None) -> None:
         """Write one chunk with a choice."""
+        if self.o.null_keys:
+            keys = ("role", "content", "reasoning_content", "tool_calls")
+            content = {**dict.fromkeys(keys), **content}
         if self.request.chat:
             choice = {"index": 0, "delta": content, "finish_reason": finish}
         else:
@@ -604,7 +637,8 @@ class Stream:
         """Send everything; returns how the request ended."""
         self.writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
+            + (b"Content-Encoding: gzip\r\n" if self.packer else b"")
+            + b"Transfer-Encoding: chunked\r\n\r\n"
         )
         if self.request.chat:
             self.delta({"role": "assistant", "content": ""})
@@ -635,6 +669,9 @@ class Stream:
             self.event([], True)
         if "no_done" not in self.request.faults:
             self.raw(b"data: [DONE]\n\n")
+        if self.packer is not None:
+            end = self.packer.flush()
+            self.writer.write(b"%x\r\n%b\r\n" % (len(end), end))
         self.writer.write(b"0\r\n\r\n")
         await self.writer.drain()
         return "finished"
@@ -722,8 +759,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--usage",
         default="continuous",
-        choices=("continuous", "final", "reject-continuous", "none"),
+        choices=("continuous", "final", "reject-continuous", "none", "first", "zeros"),
+        help="first: on the first chunk and at the end; zeros: on every chunk, 0 until the end",
     )
+    p.add_argument("--crlf", action="store_true", help="lines of events end as in HTTP")
+    p.add_argument("--gzip", action="store_true", help="streams are compressed, piece by piece")
+    p.add_argument("--null-keys", action="store_true", help="every delta has every key, null")
+    p.add_argument("--cap-tokens", type=int, default=0, help="longest answer, whatever is asked")
+    p.add_argument("--whole", action="store_true", help="a stream asked for is not streamed")
+    p.add_argument("--redirect", default="", help="every page is elsewhere")
+    p.add_argument("--metrics-as", default="vllm", choices=("vllm", "sglang"))
     p.add_argument("--reject-fields", default="", help="body fields answered with 400")
     p.add_argument("--absent", default="", help="pages answered with 404, comma-separated")
     p.add_argument("--no-models", action="store_true", help="an empty model list")

@@ -18,7 +18,7 @@ from qwendeploy.verification.causes_of_machine import (
     throttled,
 )
 from qwendeploy.verification.drafting import acceptance_of
-from qwendeploy.verification.evidence import Evidence, Signature
+from qwendeploy.verification.evidence import Evidence, Signature, ended_early
 from qwendeploy.verification.expected import applied_differences
 
 
@@ -163,6 +163,20 @@ def other_checkpoint(evidence: Evidence) -> Cause | None:
     )
 
 
+def early_ends(evidence: Evidence) -> Cause | None:
+    step, server = evidence.decode, evidence.run.server
+    if step is None or server is None or not ended_early(evidence.run):
+        return None
+    fields = [name for name in ("ignore_eos", "min_tokens") if name in server.accepted_fields]
+    taken = f"{' and '.join(fields)} are taken and not kept" if fields else "ignore_eos is refused"
+    return Cause(
+        id="early-ends",
+        text="answers end before the windows are over: prompts are part of what was measured",
+        evidence=f"{step.requests.succeeded} answers ended by themselves; {taken}",
+        fix="measure at the engine itself, not behind what caps answers; or `--shape mixed`",
+    )
+
+
 def fewer_streams(evidence: Evidence) -> Cause | None:
     step = evidence.decode
     if step is None or not step.windows:
@@ -269,6 +283,7 @@ SIGNATURES: tuple[Signature, ...] = (
     other_checkpoint,
     not_as_asked,
     other_version,
+    early_ends,
     fewer_streams,
     preempted,
     not_drafting,

@@ -11,9 +11,11 @@ from qwendeploy.documents import Distribution, Step, Window
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.decode_load import DecodeLoad
+from qwendeploy.verification.drafting import PACED
 from qwendeploy.verification.metrics import Metrics
 
 SOURCE = "this run"
+UNCOUNTED = "the server gives no token counts, neither as usage nor in /metrics"
 
 
 def measured(interval: st.Interval, unit: str, source: str = SOURCE) -> Figure:
@@ -111,16 +113,16 @@ def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]
         if failed.examples:
             why += f" ({failed.examples[0]})"
         return figures, dict.fromkeys(figures, why)
-    figures["aggregate_decode_tps"] = measured(
-        st.t_interval([window.aggregate_tps for window in windows]), "tok/s"
+    figures["aggregate_decode_tps"] = _paced(
+        load, [window.aggregate_tps for window in windows], "tok/s"
     )
     tpots = [window.tpot_ms for window in windows if window.tpot_ms]
-    if tpots:
-        tpot = measured(st.t_interval(tpots), "ms")
-        figures["tpot_ms"] = tpot
-        figures["per_user_decode_tps"] = measured(
-            st.t_interval([1e3 / value for value in tpots]), "tok/s"
-        )
+    if load.counted == "none":
+        chunks = st.mean([window.aggregate_tps for window in windows])
+        reasons.update(dict.fromkeys(PACED, f"{UNCOUNTED} ({chunks:.1f} chunks/s came)"))
+    elif tpots:
+        figures["tpot_ms"] = _paced(load, tpots, "ms")
+        figures["per_user_decode_tps"] = _paced(load, [1e3 / value for value in tpots], "tok/s")
     else:
         reasons["tpot_ms"] = reasons["per_user_decode_tps"] = (
             "no stream sent two chunks in a window"
@@ -138,6 +140,17 @@ def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]
     return figures, reasons
 
 
+def _paced(load: DecodeLoad, values: Sequence[float], unit: str) -> Figure | None:
+    """Return a figure of the windows; what is not known of tokens per chunk widens it."""
+    if load.counted == "none":
+        return None
+    interval = st.t_interval(values)
+    if load.counted in ("final", "chunk_ratio") and load.ratio is not None:
+        unsure = st.NORMAL_90 * load.ratio.error
+        interval = st.widened(interval, spread=unsure)
+    return measured(interval, unit)
+
+
 def _distributions(load: DecodeLoad) -> tuple[Distribution, ...]:
     """Return TTFT of the streams' starts and TPOT of the streams inside the windows."""
     ttfts = [r.ttft * 1e3 for r in load.streams.records if r.ttft is not None and not r.failure]
@@ -145,6 +158,8 @@ def _distributions(load: DecodeLoad) -> tuple[Distribution, ...]:
     if load.spans and load.windows and load.spans[-1].tokens:
         factor = load.windows[-1].tokens / load.spans[-1].tokens
     tpots = [tpot * 1e3 / factor for span in load.spans for tpot in span.tpots]
+    if load.counted == "none":
+        tpots = []
     found = (
         st.distribution("ttft_at_start", "ms", ttfts),
         st.distribution("tpot", "ms", tpots),
@@ -158,8 +173,7 @@ def _tokens_over_client(load: DecodeLoad) -> float | None:
 
     Above 1: somebody else is served too. Below: the usage that we count by says too much.
     """
-    live = load.surface.facts.engine != "llama.cpp"
-    if not load.spans or load.counted != "continuous" or not live:
+    if not load.spans or load.counted != "continuous":
         return None
     return load.watch.around_with_tokens(load.spans[0].start, load.spans[-1].end)
 

@@ -8,6 +8,7 @@ from typing import Literal
 from qwendeploy.documents import Window
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.arrivals import Span
+from qwendeploy.verification.records import Ratio, ratio_of
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import Streams
 from qwendeploy.verification.watch import Watch
@@ -53,6 +54,8 @@ class DecodeLoad:
     whole: bool = False
     """All windows were measured, or those that decide; false while it runs or if cut short."""
     counted: Counted = "none"
+    ratio: Ratio | None = None
+    """Tokens of a chunk, where that is how tokens are counted."""
 
     def close(self, span: Span) -> None:
         """Add the window that a span of arrivals makes, with what casts doubt on it."""
@@ -107,13 +110,11 @@ class DecodeLoad:
         """
         if self.surface.facts.continuous_usage:
             return 1.0, "continuous"
-        # llama.cpp's counter moves when a request ends, not while it runs.
-        live = self.surface.facts.engine != "llama.cpp"
-        ratio = self.watch.around_with_tokens(span.start, span.end) if live else None
-        if ratio is not None:
-            return ratio, "metrics"
-        finished = [r for r in self.streams.records if r.ok and r.output_tokens and r.chunk_times]
-        if finished:
-            tokens = sum(record.output_tokens or 0 for record in finished)
-            return tokens / sum(len(record.chunk_times) for record in finished), "final"
-        return self.surface.tokens_per_chunk, "chunk_ratio"
+        counted = self.watch.around_with_tokens(span.start, span.end)
+        if counted is not None:
+            return counted, "metrics"
+        finished = ratio_of(self.streams.records)
+        self.ratio = finished or self.surface.per_chunk
+        if self.ratio is None:
+            return 1.0, "none"
+        return self.ratio.value, "final" if finished else "chunk_ratio"

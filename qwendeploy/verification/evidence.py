@@ -32,3 +32,12 @@ class Evidence:
 
 
 Signature = Callable[[Evidence], "Cause | None"]
+
+
+def ended_early(run: RunDocument) -> bool:
+    """Whether too few windows are left in which no stream of ours ended."""
+    for step in run.steps:
+        ended = [window.turnover for window in step.windows]
+        if step.shape == "decode" and any(ended) and ended.count(False) < 2:
+            return True
+    return False

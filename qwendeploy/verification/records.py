@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -83,6 +84,31 @@ STALE_CHUNKS = 3
 """Chunks with text under one count from which the count is not of every chunk."""
 
 
+CHUNK_SPREAD = 0.5
+"""Largest usual deviation of the tokens of a chunk over their mean: drafts taken by chance."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Tokens per chunk, with its relative standard error."""
+
+    value: float
+    error: float
+
+
+def ratio_of(records: Sequence[Record]) -> Ratio | None:
+    """Return the tokens per chunk of finished requests; ``None`` if none tells.
+
+    The first chunk holds the one token of the prompt's step, so it says nothing of the others.
+    """
+    told = [r for r in records if r.ok and r.output_tokens and len(r.chunk_times) > 1]
+    chunks = sum(len(record.chunk_times) - 1 for record in told)
+    if not chunks:
+        return None
+    value = sum((record.output_tokens or 0) - 1 for record in told) / chunks
+    return Ratio(value, CHUNK_SPREAD / chunks**0.5 if value > 1.02 else 0.0)
+
+
 class InvalidChunk(ValueError):
     """A chunk that is not the JSON of a completion stream."""
 
@@ -155,7 +181,7 @@ class ChunkReader:
             grown = counted is not None and counted > self._tokens
             self._stale = 0 if grown else self._stale + 1
             if counted is None or self._stale >= STALE_CHUNKS:
-                record.continuous = False
+                record.continuous, record.output_tokens = False, None
                 self._tokens = self._spoken - 1
         if counted is not None and record.continuous:
             fresh = max(0, counted - self._tokens)
@@ -179,7 +205,8 @@ class ChunkReader:
             record.continuous = True
         if completion < self._tokens and record.continuous:
             record.usage_problem = f"count fell from {self._tokens} to {completion}"
-        record.output_tokens = completion
+        if record.continuous or final or completion >= self._spoken:
+            record.output_tokens = completion
         details = usage.get("prompt_tokens_details") or {}
         if details.get("cached_tokens") is not None:
             record.cached_tokens = int(details["cached_tokens"])

@@ -17,16 +17,19 @@ from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.verification.client import Client, Page
 from qwendeploy.verification.metrics import Metrics
 from qwendeploy.verification.prompts import PromptMaker
-from qwendeploy.verification.records import Record
+from qwendeploy.verification.records import Ratio, Record, ratio_of
 from qwendeploy.verification.replicas import replicas_seen, scrape
 
 EXTRA_FIELDS = ("ignore_eos", "min_tokens")
 """Fields outside the standard that keep a generation from ending early."""
+STREAM_OPTIONS = ("continuous_usage_stats", "include_usage")
 OPTIONAL_FIELDS = ("continuous_usage_stats", "min_tokens", "ignore_eos", "include_usage")
 """What is left out of requests in turn, the field that a refusal names first."""
 COUNTING_FIELD = "timings_per_token"
 """Makes llama.cpp say on every chunk how many tokens it has generated."""
 SHORTEST_SAMPLE = 64
+CHUNKED_TOKENS, CHUNKED_S = 256, 15.0
+"""Longest answer from which tokens per chunk are learnt, and for how long at most."""
 
 
 async def wait_for_health(
@@ -86,17 +89,18 @@ class Surface:
     """Which of the extra fields may be sent."""
     stream_options: dict[str, bool]
     prompts: PromptMaker
-    tokens_per_chunk: float = 1.0
-    """Seen in the trial request; used only where chunks do not say how many tokens they hold."""
+    per_chunk: Ratio | None = None
+    """Tokens of a chunk; used only where chunks do not say how many tokens they hold. ``None``
+    where the server never tells how many tokens it made."""
     user_tps: float | None = None
     """Tokens per second of the trial request, one stream alone."""
 
-    def without(self, name: str) -> Surface:
-        """Return the surface with one field or stream option less."""
+    def without(self, *names: str) -> Surface:
+        """Return the surface without some fields or stream options."""
         return replace(
             self,
-            fields={key: value for key, value in self.fields.items() if key != name},
-            stream_options={k: v for k, v in self.stream_options.items() if k != name},
+            fields={key: value for key, value in self.fields.items() if key not in names},
+            stream_options={k: v for k, v in self.stream_options.items() if k not in names},
         )
 
     def body(
@@ -267,7 +271,7 @@ async def survey(
     fields = dict.fromkeys(EXTRA_FIELDS, True)
     if facts.engine == "llama.cpp":
         fields[COUNTING_FIELD] = True
-    options = {"include_usage": True, "continuous_usage_stats": True}
+    options = dict.fromkeys(STREAM_OPTIONS, True)
     surface = Surface(facts, fields, options, prompts)
     kind = prompts.kinds[0]
     text = prompts.text(sample, "survey", kind)
@@ -278,13 +282,14 @@ async def survey(
         record = await _trial(client, surface, text)
     left = list(OPTIONAL_FIELDS)
     while left and record.status in (400, 422):
-        named = next((name for name in left if name in record.message), left[0])
-        left.remove(named)
-        surface = surface.without(named)
+        named = [name for name in left if name in record.message] or left[:1]
+        if "stream_options" in record.message and not set(named) & set(STREAM_OPTIONS):
+            named = [name for name in left if name in STREAM_OPTIONS] or named
+        left = [name for name in left if name not in named]
+        surface = surface.without(*named)
         record = await _trial(client, surface, text)
     if record.failure is not None or record.first_at is None:
         _refuse(client, surface, record)
-    chunks = len(record.chunk_times)
     facts = facts.model_copy(
         update={
             "continuous_usage": record.continuous,
@@ -296,8 +301,19 @@ async def survey(
         surface,
         prompts=await _calibrated(client, surface, text, record.prompt_tokens, sample),
         user_tps=1 / record.tpot if record.tpot else None,
-        tokens_per_chunk=(record.output_tokens or chunks) / chunks if chunks else 1.0,
+        per_chunk=await _ratio(client, surface, record),
     )
+
+
+async def _ratio(client: Client, surface: Surface, trial: Record) -> Ratio | None:
+    """Return the tokens of a chunk where chunks do not count, from one longer answer per kind."""
+    if surface.facts.continuous_usage or trial.output_tokens is None:
+        return None
+    tokens = CHUNKED_TOKENS
+    if trial.tpot:
+        tokens = max(48, min(tokens, int(CHUNKED_S / trial.tpot)))
+    texts = [surface.prompts.text(SHORTEST_SAMPLE, f"ratio-{k}", k) for k in surface.prompts.kinds]
+    return ratio_of([trial, *[await _trial(client, surface, text, tokens) for text in texts]])
 
 
 async def _calibrated(

@@ -16,6 +16,8 @@ from qwendeploy.figures import LEVEL
 BOOT_SPREAD = 0.05
 """Relative boot-to-boot swing of decode rates (DESIGN §7): one boot says no more than this."""
 
+NORMAL_90 = 1.645
+"""Two-sided 90 % quantile of the normal distribution."""
 PERCENTILES = (50, 90, 95, 99)
 NEEDED = {90: 29, 95: 59, 99: 299}
 """Smallest n with 1 - q^n >= 0.95: from there the sample's largest value bounds the percentile."""

@@ -29,6 +29,7 @@ from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.causes import COUNT_DIFFERENCE
 from qwendeploy.verification.drafting import PACED, Acceptance, acceptance_of
+from qwendeploy.verification.evidence import ended_early
 
 WIDE = 0.20
 """Half width of a predicted band from which a verdict says nothing (DESIGN §7)."""
@@ -182,7 +183,7 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
             missing=missing,
             accepted=accepted,
         )
-        if broken and verdict.outcome != "inconclusive" and name not in COUNTED:
+        if broken and verdict.predicted and verdict.measured and name not in COUNTED:
             verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
         verdicts.append(verdict)
     verdicts += _judge_rungs(plan, run, boots, broken)
@@ -222,7 +223,7 @@ def _judge_rungs(plan: Plan, run: RunDocument, boots: int, broken: str) -> list[
             missing=f"not predicted: {elsewhere}" if elsewhere else "",
             accepted=_accepted(plan, step),
         )
-        if broken and verdict.outcome != "inconclusive":
+        if broken and verdict.predicted and verdict.measured:
             verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
         found.append(verdict)
     return found
@@ -279,6 +280,8 @@ def _undecidable(run: RunDocument) -> str:
     cut = [step for step in run.steps if step.shape == "decode" and step.status == "incomplete"]
     if cut:
         return f"the load was cut short after {len(cut[0].windows)} windows"
+    if ended_early(run):
+        return "a stream ended inside every window"
     decodes = [step.requests for step in run.steps if step.shape == "decode"]
     sent, refused = sum(one.sent for one in decodes), sum(map(_refused, decodes))
     if refused > MOST_REFUSED * sent:
