@@ -231,8 +231,8 @@ def test_systemd_unit(values: Hostile) -> None:
 @example(DASHES)
 @hostile_values
 def test_quadlet(values: Hostile) -> None:
-    # quadlet copies a mounted path unquoted into a dependency; launch refuses what would break
-    plain = re.sub(r"[\s\"'\\$%,]", "", values.checkpoint)
+    # podman's --mount has no way to write these two
+    plain = re.sub(r"[\",]", "", values.checkpoint)
     plan = replace(values, checkpoint=plain or "x").plan()
     if any("\x80" <= char <= "\x9f" for text in astuple(values) for char in text):
         with pytest.raises(DataError, match="control character"):
@@ -248,6 +248,9 @@ def test_quadlet(values: Hostile) -> None:
     image = start.index("docker.io/vllm/vllm-openai:v0.22.0")
     assert start[image + 1 :] == intended(plan)
     assert f"SOME_VARIABLE={values.variable}" in start[:image]
+    said = " ".join(start[:image])
+    for path in launch_of(plan).local_paths:
+        assert f"type=bind,source={path},destination={path},ro=true" in said
 
 
 @given(hostile)

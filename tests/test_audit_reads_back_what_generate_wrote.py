@@ -75,6 +75,14 @@ SCENES: dict[str, tuple[str, int, Workload, Request]] = {
         Workload(concurrency=4, max_context=32768, quality=Quality.ANY),
         Request(pins=Pins(engine="llama.cpp", tp=2, kv_cache_dtype="fp8")),
     ),
+    "weights-on-disk": (
+        "RTX PRO 6000 Blackwell Workstation",
+        2,
+        Workload(concurrency=8, max_context=32768),
+        Request(
+            pins=Pins(upstream_only=True, checkpoint="/srv/my models/Qwen3.6-27B-FP8", quant="fp8")
+        ),
+    ),
     "one-h200": ("H200", 1, Workload(concurrency=16, max_context=131072), Request()),
 }
 KINDS = ("docker", "compose", "systemd", "quadlet", "venv", "kubernetes")
@@ -150,4 +158,6 @@ def test_plan_itself_says_what_audit_would_warn_of(scene: str, warning: str) -> 
 
 
 def _compared(option: Option) -> dict[str, Any]:
-    return {name: getattr(option, name) for name in COMPARED}
+    found = {name: getattr(option, name) for name in COMPARED}
+    # audit knows a folder's weights by its name: a repository's folder is that repository
+    return found | {"checkpoint": option.checkpoint.rpartition("/")[2]}

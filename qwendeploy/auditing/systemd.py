@@ -208,7 +208,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         image=image,
         gpus=_quadlet_gpus(extra, devices, place),
         ports=tuple(port for port in ports if port is not None),
-        volumes=tuple(unit.all(section, "Volume")),
+        volumes=(*unit.all(section, "Volume"), *unit.all(section, "Mount"), *_mounts(extra)),
         network=unit.last(section, "Network"),
         shared_memory=_large(unit.last(section, "ShmSize"))
         or any("--ipc=host" in word.text or word.text.startswith("--shm-size") for word in extra),
@@ -229,6 +229,17 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             unattended=True,
         )
     ]
+
+
+def _mounts(extra: list[Word]) -> list[Word]:
+    """Return the mounts among options that go to podman directly."""
+    found = []
+    for index, word in enumerate(extra):
+        name, equals, value = word.text.partition("=")
+        if name in ("--mount", "--volume", "-v"):
+            following = extra[index + 1].text if index + 1 < len(extra) else ""
+            found.append(Word(value if equals else following, word.place))
+    return found
 
 
 def _secrets(unit: Unit) -> dict[str, Word]:

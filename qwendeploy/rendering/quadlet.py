@@ -8,6 +8,7 @@ import shlex
 from qwendeploy.errors import DataError
 from qwendeploy.rendering import container, page
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
+from qwendeploy.rendering.quoting import systemd as systemd_word
 from qwendeploy.rendering.systemd import restart_window_s
 
 HUB_HOST = "docker.io"
@@ -18,18 +19,15 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
     """Return the ``.container`` file named after the launch.
 
     Raises:
-        DataError: quadlet cannot mount a checkpoint's path: it copies the path as it stands into
-            a systemd dependency, where these characters mean something.
+        DataError: a path holds what podman reads as the end of a mount's field.
     """
     for path in launch.local_paths:
-        if not re.fullmatch(r"[^\s\"'\\$%,]+", path):
+        if "," in path or '"' in path:
             raise DataError(
-                f"{path!r} holds a blank, quote, backslash, comma, $ or %, which quadlet cannot"
-                " mount",
+                f"{path!r} holds a comma or quote, which podman cannot mount",
                 key="option.checkpoint",
                 hint="rename the directory, or generate -f docker",
             )
-    mounts = [f"type=bind,source={path},destination={path},ro=true" for path in launch.local_paths]
     engine = launch.arguments("0.0.0.0", CONTAINER_PORT)
     _check_control_characters((*engine, *(value for _, value in launch.env), launch.plan_id))
     text = page.fill(
@@ -41,7 +39,7 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         secrets=[(name, secret_of(launch, name)) for name in launch.required_secrets],
         volumes=((container.HUB_VOLUME, container.hub_target(launch)), *container.caches(launch)),
         env=container.environment(launch),
-        mounts=mounts,
+        mounts=[_mount(path) for path in launch.local_paths],
         tmpfs=container.tmpfs(launch),
         ulimits=container.ULIMITS,
         health=shlex.join(container.health_command(launch)),
@@ -55,6 +53,18 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         plan_label=container.PLAN_LABEL,
     )
     return {f"{launch.name}.container": (text, page.TEXT)}
+
+
+def _mount(path: str) -> str:
+    """Return the line that mounts a checkpoint.
+
+    ``Mount=`` is copied as it stands into a systemd dependency, where some characters mean
+    something: such a path goes to podman directly.
+    """
+    mount = f"type=bind,source={path},destination={path},ro=true"
+    if re.fullmatch(r"[^\s'\\$%]+", path):
+        return f"Mount={systemd_word(mount)}"
+    return f"PodmanArgs={systemd_word(f'--mount={mount}')}"
 
 
 def _check_control_characters(texts: tuple[str, ...]) -> None:
