@@ -169,19 +169,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     rates = Rates(scene)
     load = result.load
     predictions = predict(candidate, load, rates)
-    longest = option.max_model_len
-    isl, osl = request_lengths(load.context, workload.isl, workload.osl, longest)
-    point = OperatingPoint(
-        concurrency=load.concurrency,
-        context=load.context,
-        isl=isl,
-        osl=osl,
-        content=workload.content,
-        contexts=load.contexts,
-        prefix_cache=option.prefix_cache,
-        context_assumed=stated_context(workload) is None,
-        prefix_hit=(workload.prefix_hit or 0.0) if option.prefix_cache else 0.0,
-    )
+    point = _operating_point(load, workload, option)
     beside = [
         Load(1, load.context, load.contexts),
         Load(workload.concurrency, workload.max_context, load.contexts),
@@ -216,6 +204,21 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         alternatives=alternatives(result, best, rates),
         trace=(*_ranked_trace(result), *turning.trace, *result.trace),
         warnings=story.warnings,
+    )
+
+
+def _operating_point(load: Load, workload: Workload, option: Option) -> OperatingPoint:
+    isl, osl = request_lengths(load.context, workload.isl, workload.osl, option.max_model_len)
+    return OperatingPoint(
+        concurrency=load.concurrency,
+        context=load.context,
+        isl=isl,
+        osl=osl,
+        content=workload.content,
+        contexts=load.contexts,
+        prefix_cache=option.prefix_cache,
+        context_assumed=stated_context(workload) is None,
+        prefix_hit=(workload.prefix_hit or 0.0) if option.prefix_cache else 0.0,
     )
 
 

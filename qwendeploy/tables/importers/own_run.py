@@ -11,11 +11,14 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qwendeploy.errors import DataError
 from qwendeploy.figures import Figure
 from qwendeploy.tables.importers.points import Point
+
+if TYPE_CHECKING:
+    from qwendeploy.documents.run import RunDocument
 
 NAME = "qwendeploy-run"
 TITLE = "run.json of qwendeploy verify"
@@ -36,24 +39,7 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
     Raises:
         DataError: the document is not valid, not complete, or its client was the limit.
     """
-    from pydantic import ValidationError
-
-    from qwendeploy.documents.run import RunDocument, VerifyReport
-
-    try:
-        if documents[0]["schema"] == "qwendeploy/verify":
-            run = VerifyReport.model_validate(documents[0]).run
-        else:
-            run = RunDocument.model_validate(documents[0])
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        raise DataError(
-            first["msg"], file=file, key=".".join(str(part) for part in first["loc"])
-        ) from None
-    if run.status != "complete":
-        raise DataError(f"the run is {run.status}", file=file, key="status")
-    if run.client is not None and run.client.limited:
-        raise DataError("the client was the limit of this run", file=file, key="client.limited")
+    run = _run_of(documents[0], file)
     for step in run.steps:
         rate = step.figures.get("aggregate_decode_tps")
         if step.shape != "decode" or step.status != "complete" or rate is None:
@@ -86,6 +72,29 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
             note=f"run {run.run_id}, {len(step.windows)} windows",
             fault=None if step.steady is not False else "the rate was not steady",
         )
+
+
+def _run_of(document: Any, file: str) -> RunDocument:
+    """Return the run that a document is or reports on. Raises as ``read``."""
+    from pydantic import ValidationError
+
+    from qwendeploy.documents.run import RunDocument, VerifyReport
+
+    try:
+        if document["schema"] == "qwendeploy/verify":
+            run = VerifyReport.model_validate(document).run
+        else:
+            run = RunDocument.model_validate(document)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise DataError(
+            first["msg"], file=file, key=".".join(str(part) for part in first["loc"])
+        ) from None
+    if run.status != "complete":
+        raise DataError(f"the run is {run.status}", file=file, key="status")
+    if run.client is not None and run.client.limited:
+        raise DataError("the client was the limit of this run", file=file, key="client.limited")
+    return run
 
 
 def _value(figure: Figure | None) -> float | None:
