@@ -60,6 +60,30 @@ SECRETS = [
     ("GPU Fabric GUID : 0xbb7ac0ffee", "c0ffee"),
     ("inet6 fe80::1ff:fe23:4567:890a%eth0", "fe23"),
     ("it is correct horse battery staple", "correct horse"),
+    ("bob@other-host:~$ nvidia-smi", "other-host"),
+    ("[bob@node01 ~]$ nvidia-smi", "node01"),
+    ("(base) bob@lab-7:/data/x$ ls", "bob"),
+    ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 bob@lab-7", "lab-7"),
+    ("ip-10-0-1-23.ec2.internal ready", "10-0-1-23"),
+    ("node3.cluster.corp ready", "node3"),
+    ("box.tail4517fa.ts.net", "tail4517fa"),
+    ("Static hostname: lab-7", "lab-7"),
+    ("mac 001a.2b3c.4d5e", "2b3c"),
+    ("ether 001a2b3c4d5e", "2b3c"),
+    ("Device Serial Number 48-b0-2d-ff-ff-aa-bb-cc", "bb-cc"),
+    ("product_serial=ABC1234", "ABC1234"),
+    ("Host ID : 0x1a2b3c", "1a2b3c"),
+    ("/dev/disk/by-id/nvme-SAMSUNG_S64GNE0R123456", "S64GNE"),
+    ("inet6 2001:db8:85a3::8a2e:370:7334/64", "8a2e"),
+    ("http://[2001:db8::5]:8000/v1", "2001"),
+    ("::ffff:192.168.1.7", "192.168"),
+    ("machine huggingface.co login bob password s3cr3t", "s3cr3t"),
+    ('{"auths": {"ghcr.io": {"auth": "dXNlcjpwYXNz"}}}', "dXNlcj"),
+    ("docker login -u bob -p hunter22 ghcr.io", "hunter22"),
+    ("Authorization: Token abcd1234efgh", "abcd1234"),
+    ("azure AccountKey=abc+def/ghi==;", "abc+def"),
+    ("s3://bucket/key?X-Amz-Signature=abcdef", "abcdef"),
+    ('"Env": ["HF_TOKEN=hf_x9y8z7","MYSQL_PASSWORD=abc123"]', "abc123"),
 ]
 
 
@@ -80,6 +104,9 @@ KEPT = [
     "pcie_aspm=off iommu=pt 127.0.0.1:8000 [::1]:8000",
     "/usr/local/cuda/lib64/libcuda.so.1 /proc/driver/nvidia/version /root/.cache/huggingface/hub",
     "Persistence Mode : Enabled, Board ID : 0x4100",
+    "vllm/vllm-openai@sha256:" + HEX * 4,
+    "docs.nvidia.com/deploy/cuda-compatibility Driver/library version mismatch",
+    "0000:3b:00.0 10de:2bb4 580.159.04 94.02.42.00.b0",
 ]
 
 

@@ -31,7 +31,8 @@ SECRET_NAME = re.compile(
 _HEX = "[0-9A-Fa-f]"
 _VALUE = r"(?:\\?\"[^\"\n]*\"|'[^'\n]*'|(?!<)[^\s\"']{2,})"
 _NAMED = (
-    r"(?:token(?!s|iz)|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|[_-]key|credential|webhook)"
+    r"(?:token(?!s|iz)|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|[_-]key|credential|webhook"
+    r"|(?:account|access|shared|private)key)"
 )
 _SYSTEM = (
     r"(?:usr|opt|bin|sbin|lib\w*|proc|sys|dev|etc|run|root|tmp|var/(?:run|lib/docker)|home|Users)"
@@ -55,8 +56,15 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), "<token>"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}"), r"\1 <token>"),
     (re.compile(r"(?i)\b((?:set-)?cookie\s*:)[^\n]+"), r"\1 <secret>"),
+    (re.compile(r"(?i)\b(authorization\\?[\"']?\s*[:=]\s*)[^\n\"'\\|]+"), r"\1<secret>"),
+    (re.compile(r"(?i)(\\?\"auth\\?\"\s{0,8}:\s{0,8}\\?\")[^\"\\\n]+"), r"\1<secret>"),
+    (
+        re.compile(r"(?i)\b(machine\s+)\S+(\s+login\s+)\S+(\s+password\s+)\S+"),
+        r"\1<host>\2<user>\3<secret>",
+    ),
+    (re.compile(r"(\blogin\b[^\n|]{0,80}?\s-p\s+)\S+"), r"\1<secret>"),
     (re.compile(r"(\w{2,12}://)[^/\s]{1,400}@(?=[\w.\[])"), r"\1<secret>@"),
-    (re.compile(r"(\bhttps?://[^\s?\"'<>]{1,400}\?)[^\s\"'<>]+"), r"\1<query>"),
+    (re.compile(r"(\b\w{2,12}://[^\s?\"'<>]{1,400}\?)[^\s\"'<>]+"), r"\1<query>"),
     (
         re.compile(
             r"(?i)((?<![\w-])--?[\w-]{0,40}?(?:key|token|secret|passw(?:or)?d|passphrase|pwd)[= ]"
@@ -73,12 +81,36 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\s(?:-u|--user)[= ]\s*)[^\s:]{1,80}:\S+"), r"\1<secret>"),
     (re.compile(r"(\bsshpass\s+-p\s*)\S+"), r"\1<secret>"),
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}"), "<mail>"),
+    (re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@(?!sha256:)[\w-]{1,64}(?![\w@-])"), "<user>@<host>"),
+    (re.compile(r"(?i)\b((?:static )?host ?name\s{0,20}[:=]\s{0,20})[\w.-]+"), r"\1<host>"),
+    (re.compile(r"(?i)\bip-\d{1,3}(?:-\d{1,3}){3}(?:\.[\w-]+)*"), "<host>"),
+    (
+        re.compile(
+            r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,6}"
+            r"(?:local|lan|internal|intranet|intra|corp|home|localdomain|ts\.net)\b(?![./\w-])"
+        ),
+        "<host>",
+    ),
     (
         re.compile(rf"\b(?:(?:GPU|MIG)-)?{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"),
         "<uuid>",
     ),
     (re.compile(rf"\b(?:GPU|MIG)-(?:GPU-)?{_HEX}{{8}}[\w/.-]*"), "<uuid>"),
+    (re.compile(rf"(?<![\w-])(?:{_HEX}{{2}}-){{7}}{_HEX}{{2}}(?![\w-])"), "<serial>"),
     (re.compile(rf"(?<![\w:])(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}(?![\w:])"), "<mac>"),
+    (
+        re.compile(
+            rf"(?<![\w.])(?=[\d.]{{0,13}}[A-Fa-f])(?:{_HEX}{{4}}\.){{2}}{_HEX}{{4}}(?![\w.])"
+        ),
+        "<mac>",
+    ),
+    (
+        re.compile(
+            rf"(?i)\b((?:ether|hwaddr|mac(?:[ _]?addr(?:ess)?)?)[\s:=]{{1,4}}){_HEX}{{12}}\b"
+        ),
+        r"\1<mac>",
+    ),
+    (re.compile(r"(/dev/disk/by-id/)[^\s\"']+"), r"\1<serial>"),
     (
         re.compile(
             r"(?i)(<(?:serial|board_part_number|chassis_serial_number|gpu_fabric_guid|pdi|gpu_pdi"
@@ -87,10 +119,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         r"\1<serial>",
     ),
     (
-        re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no))?[\"']?\s*[:=,]\s*[\"']?)[\w-]{4,}"),
+        re.compile(
+            r"(?i)((?<![a-z])serial(?:[ _-]?(?:number|no))?[\"']?\s*[:=,]\s*[\"']?)[\w-]{4,}"
+        ),
         r"\1<serial>",
     ),
-    (re.compile(r"(?i)(\b(?:PDI|GPU Fabric GUID)\s*:\s*)(?!N/A)\S+"), r"\1<serial>"),
+    (re.compile(r"(?i)(\b(?:PDI|GPU Fabric GUID|Host ID)\s*:\s*)(?!N/A)\S+"), r"\1<serial>"),
     (re.compile(r"\b(?=\d{13}\b)\d{13}\b"), "<serial>"),
     (re.compile(rf"(?<![\w:/.-])(?:0x)?{_HEX}{{32,}}(?!\w)"), "<hex>"),
     (
