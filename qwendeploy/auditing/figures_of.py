@@ -97,26 +97,6 @@ def _whole(value: float | None) -> int | None:
     return int(value) if value is not None else None
 
 
-def pins_of(option: Option) -> Pins:
-    """Return pins that leave nothing of the option open."""
-    return Pins(
-        engine=option.engine,
-        image=option.image,
-        checkpoint=option.checkpoint,
-        quant=option.quant,
-        kv_cache_dtype=option.kv_cache_dtype,
-        spec_method=option.spec_method,
-        spec_tokens=option.spec_tokens,
-        tp=option.tp,
-        replicas=option.replicas,
-        gpu_memory_utilization=option.gpu_memory_utilization,
-        max_model_len=option.max_model_len,
-        max_num_seqs=option.max_num_seqs,
-        max_num_batched_tokens=option.max_num_batched_tokens,
-        capture_size=option.capture_size,
-    )
-
-
 def workload_of(point: Point, option: Option, *, vision: bool) -> Workload:
     """Return the workload of a point as planning asks for it."""
     return Workload(
@@ -215,7 +195,7 @@ def _predicted(
         document = predict(
             machine,
             workload_of(point, option, vision=vision),
-            Request(pins=pins_of(option)),
+            Request(pins=Pins.of(option)),
             Grid((point.concurrency,), (point.context,)),
         )
     except QwendeployError as refusal:
