@@ -168,7 +168,7 @@ def test_router_spreads_requests_and_streams(box: Box) -> None:
         arrivals = [_stream(launch.base_url, body) for _ in range(6)]
         served = [
             http.gauge(
-                http.get(f"http://127.0.0.1:{port + 1 + number}/metrics").text,
+                http.get(f"{launch.base_url}/replicas/{number + 1}/metrics").text,
                 "vllm:generation_tokens_total",
             )
             for number in range(2)

@@ -60,8 +60,9 @@ def render(
             key="option.image",
             hint=f"generate -f {venv.KINDS[launch.engine]}, or recommend with --image",
         )
-    header = page.header(plan, launch, tool_version=tool_version)
     router = _use_router(launch, kind, replicas_by)
+    layout = "" if router or kind == "kubernetes" else _one_process(launch)
+    header = page.header(plan, launch, layout=layout, tool_version=tool_version)
     builders: dict[str, Callable[[], Files]] = {
         "docker": lambda: docker.files(launch, header),
         "compose": lambda: compose.files(launch, header, router=router),
@@ -75,6 +76,17 @@ def render(
     found["plan.yaml"] = (dump_document(plan), page.TEXT)
     found["verify.sh"] = (_verify_script(launch), page.SCRIPT)
     return found
+
+
+def _one_process(launch: Launch) -> str:
+    """Return why replicas share a process, nothing where there is one."""
+    if launch.replicas == 1:
+        return ""
+    return (
+        f"{launch.replicas} replicas run in one process (--data-parallel-size), since one command"
+        " is started here: they share its port and metrics, and end together. The prediction adds"
+        " up independent servers, which `generate -f compose` starts behind nginx."
+    )
 
 
 def _use_router(launch: Launch, kind: str, replicas_by: str) -> bool:

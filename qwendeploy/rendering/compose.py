@@ -23,7 +23,8 @@ class Service:
 
     name: str
     launch: Launch
-    publish: str
+    publish: str | None
+    """``None`` behind the router, which alone is reached from outside."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -71,13 +72,9 @@ def files(launch: Launch, header: list[str], *, router: bool) -> dict[str, tuple
 
 
 def _replicas(launch: Launch) -> list[Service]:
-    """Return one service per replica; each is published on loopback for its own metrics."""
+    """Return one service per replica; the router shows the metrics of each."""
     return [
-        Service(
-            f"engine-{number + 1}",
-            launch.replica(number),
-            f"127.0.0.1:{launch.port + number + 1}:{CONTAINER_PORT}",
-        )
+        Service(f"engine-{number + 1}", launch.replica(number), None)
         for number in range(launch.replicas)
     ]
 

@@ -46,8 +46,13 @@ def fill(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def header(plan: Plan, launch: Launch, *, tool_version: str | None = None) -> list[str]:
-    """Return the comment lines on top of an artefact: tool, plan, reasons, what to know."""
+def header(
+    plan: Plan, launch: Launch, *, layout: str = "", tool_version: str | None = None
+) -> list[str]:
+    """Return the comment lines on top of an artefact: tool, plan, reasons, what to know.
+
+    ``layout`` says how replicas are laid out, where that needs a word.
+    """
     lines = [
         f"Made by qwendeploy {tool_version or __version__} from plan {plan.plan_id}.",
         "Change the plan and generate again rather than editing this file.",
@@ -55,6 +60,8 @@ def header(plan: Plan, launch: Launch, *, tool_version: str | None = None) -> li
         "Why this and not another:",
         *(f"{number}. {reason}" for number, reason in enumerate(plan.reasons[:3], 1)),
     ]
+    if layout:
+        lines.append(layout)
     if launch.image is not None and not launch.pinned:
         lines.append(
             f"The image {launch.image} is named by tag, since no digest is known:"

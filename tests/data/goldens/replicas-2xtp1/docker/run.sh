@@ -5,6 +5,9 @@
 # 1. FP8 weights keep the near class and leave 45 GiB a card for the cache
 # 2. three drafted tokens are the fastest measured at 32 streams
 # 3. tensor parallel over both cards holds the 256k context
+# 2 replicas run in one process (--data-parallel-size), since one command is started here: they
+#    share its port and metrics, and end together. The prediction adds up independent servers, which
+#    `generate -f compose` starts behind nginx.
 # The image vllm/vllm-openai:v0.22.0 is named by tag, since no digest is known: `qwendeploy up`
 #    prints the digest that it pulled; put it into the plan to pin it.
 # Stop it with: docker rm --force qwendeploy
