@@ -206,6 +206,7 @@ def test_image_is_pinned_by_digest_or_says_why_not(kind: str) -> None:
         pytest.param({"port": 70000}, "port", id="port-high"),
         pytest.param({"listen": "example.org"}, "listen", id="host-name"),
         pytest.param({"listen": "-x"}, "listen", id="listen-dash"),
+        pytest.param({"listen": "fe80::1%eth0"}, "listen", id="listen-interface"),
         pytest.param({"gpu_indices": (0,)}, "gpu_indices", id="too-few-gpus"),
         pytest.param({"gpu_indices": (0, 0)}, "gpu_indices", id="gpu-twice"),
         pytest.param({"gpu_indices": (0, 7)}, "gpu_indices", id="gpu-absent"),
@@ -269,6 +270,13 @@ def test_name_is_refused_unless_plain(name: str) -> None:
 def test_kind_that_does_not_fit_the_plan_is_refused(changes: dict[str, Any], kind: str) -> None:
     with pytest.raises(UserError):
         render(sample_plan(**changes), kind)
+
+
+def test_pods_are_measured_through_a_forwarded_port() -> None:
+    files = render(sample_plan(listen="192.0.2.7", port=8123), "kubernetes")
+
+    assert "kubectl port-forward service/qwendeploy 8123:8123" in files["kubernetes.yaml"][0]
+    assert "--base-url http://127.0.0.1:8123 " in files["verify.sh"][0]
 
 
 def test_replicas_are_one_process_where_only_one_container_runs() -> None:

@@ -276,7 +276,8 @@ def _address(text: str) -> str:
     """
     if text != "localhost":
         try:
-            ipaddress.ip_address(text)
+            # a zone names an interface, which container tools do not publish on
+            ipaddress.ip_address(text.replace("%", "zone"))
         except ValueError:
             raise UserError(
                 f"{text!r} is not an address",

@@ -7,6 +7,7 @@ in ``plan.flags`` and ``plan.env``; here it is only written down, quoted for eac
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from qwendeploy.documents import Plan
 from qwendeploy.documents.files import dump_document
@@ -74,7 +75,9 @@ def render(
     }
     found = builders[kind]()
     found["plan.yaml"] = (dump_document(plan), page.TEXT)
-    found["verify.sh"] = (_verify_script(launch), page.SCRIPT)
+    # Kubernetes' port-forward listens on the loopback, whatever the plan's address
+    local = replace(launch, listen="127.0.0.1") if kind == "kubernetes" else launch
+    found["verify.sh"] = (_verify_script(local), page.SCRIPT)
     return found
 
 

@@ -318,6 +318,12 @@ def _image(plan: Plan) -> tuple[str | None, bool]:
 
 def _listen(plan: Plan) -> str:
     listen = "127.0.0.1" if plan.listen == "localhost" else plan.listen
+    if "%" in listen:
+        raise DataError(
+            f"{listen!r} names an interface, which Docker and podman do not take",
+            key="listen",
+            hint="write the address alone, one that is not link-local",
+        )
     try:
         address = ipaddress.ip_address(listen)
     except ValueError:
