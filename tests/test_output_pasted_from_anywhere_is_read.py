@@ -206,6 +206,25 @@ OLLAMA = "".join(
     for i in (0, 1)
 )
 
+SAMPLE = "".join(
+    f'Device {i}: "NVIDIA L40S"\n  CUDA Driver Version / Runtime Version          12.2 / 11.8\n'
+    "  CUDA Capability Major/Minor version number:    8.9\n"
+    for i in (0, 1)
+)
+DUMP = "Found 2 NVIDIA devices\n" + "".join(
+    f"\tDevice ID:              {i}\n\tDevice name:            NVIDIA L40S\n" for i in (0, 1)
+)
+
+
+@pytest.mark.parametrize(
+    "text", [SAMPLE, DUMP, "GPU 0: NVIDIA L40S (46068 MiB)\nGPU 1: NVIDIA L40S"]
+)
+def test_samples_and_people_name_the_cards(text: str) -> None:
+    machine = read(text)
+    assert [(gpu.index, gpu.name) for gpu in machine.gpus] == [(0, NAME), (1, NAME)]
+    assert {gpu.compute_capability for gpu in machine.gpus} == {"8.9"}
+    assert machine.gpus[0].memory_mib in (None, 46068)
+
 
 @pytest.mark.parametrize(
     ("text", "read_capability"),

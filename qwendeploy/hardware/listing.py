@@ -13,6 +13,8 @@ _REPORT = re.compile(
     r"^\W{0,4}(?:GPU models and configuration ?: )?"
     r"GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$"
 )
+_SIZE = re.compile(r"\s*[(,]\s*(\d{4,6}) ?Mi?B\)?\s*$")
+"""A size that a person put behind a name; gigabytes would be rounded."""
 _COLUMNS = re.compile(r"\s{2,}|\s+\|")
 """What parts a name from values that a person put behind it."""
 _NEXT = re.compile(r"(?<=\)) +(?=GPU ?\d{1,3}: .{1,120}?\(UUID)")
@@ -67,12 +69,20 @@ def read_listing(lines: list[str], reading: Reading) -> None:
                 _add(reading, int(number), None, None, match[2])
         elif match := _REPORT.match(line):
             numbers = match[1].split(",")
-            name = match[2] if capable.issuperset(numbers) else _COLUMNS.split(match[2])[0]
+            text, memory = _sized(match[2])
+            name = text if capable.issuperset(numbers) else _COLUMNS.split(text)[0]
             if not (looks_like_gpu(name) or capable.issuperset(numbers)):
                 continue
             index = int(numbers[0]) if len(numbers) == 1 else index
             for number in numbers:
                 _add(reading, int(number), name, None)
+                reading.gpus[-1].memory_mib = memory
+
+
+def _sized(text: str) -> tuple[str, int | None]:
+    """Return a text without the size behind it, and that in MiB."""
+    match = _SIZE.search(text)
+    return (text[: match.start()], int(match[1])) if match else (text, None)
 
 
 def _add(

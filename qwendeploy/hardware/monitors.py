@@ -29,6 +29,12 @@ _OLLAMA = re.compile(r'msg="inference compute".{0,20}\bid=(GPU-\S{4,40}|\d{1,3})
 _OLLAMA_NAME = re.compile(r'\b(?:name|description)="([^"]{2,60})"')
 _OLLAMA_COMPUTE = re.compile(r"\bcompute=(\d{1,2}\.\d)\b")
 _OLLAMA_ADDRESS = re.compile(r"\bpci_id=([0-9a-fA-F:.]{7,16})")
+_SAMPLE = re.compile(r'^\W{0,4}Device (\d{1,3}): "([^"]{2,60})"\s*$')
+_SAMPLE_CAPABILITY = re.compile(
+    r"^\W{0,4}CUDA Capability Major/Minor version number:\s+(\d{1,2}\.\d)\s*$"
+)
+_DUMP_ID = re.compile(r"^\W{0,4}Device ID:\s+(\d{1,3})\s*$")
+_DUMP_NAME = re.compile(r"^\W{0,4}Device name:\s+(\S.{1,60}?)\s*$")
 _MODEL = re.compile(r"^\W{0,4}Model:\s{1,20}(\S.{1,60}?)\s*$")
 _LOCATION = re.compile(r"^\W{0,4}Bus Location:\s{1,20}([0-9a-fA-F:.]{7,16})\s*$")
 _UUID = re.compile(r"^\W{0,4}GPU UUID:\s{1,20}(GPU-[0-9a-fA-F-]{8,36})\s*$")
@@ -38,7 +44,7 @@ def read_monitors(lines: list[str], reading: Reading) -> None:
     """Take the GPUs of the first form that is found, if the reading has none yet."""
     if reading.gpus:
         return
-    for form in (_gpustat, _nvtop, _dcgmi, _engine, _ollama, _products, _kernel):
+    for form in (_gpustat, _nvtop, _dcgmi, _engine, _ollama, _sample, _products, _kernel):
         form(lines, reading)
         if reading.gpus:
             return
@@ -92,6 +98,21 @@ def _products(lines: list[str], reading: Reading) -> None:
     for line in lines:
         if (match := _PRODUCT.match(line)) and looks_like_gpu(match[1]):
             _add(reading, len(reading.gpus), match[1])
+
+
+def _sample(lines: list[str], reading: Reading) -> None:
+    """Take ``deviceQuery`` of the CUDA samples, and ``nvidia-debugdump -l``."""
+    number: int | None = None
+    for line in lines:
+        if (match := _SAMPLE.match(line)) and looks_like_gpu(match[2]):
+            _add(reading, int(match[1]), match[2])
+        elif reading.gpus and (match := _SAMPLE_CAPABILITY.match(line)):
+            reading.gpus[-1].compute_capability = capability(match[1])
+        elif match := _DUMP_ID.match(line):
+            number = int(match[1])
+        elif number is not None and (match := _DUMP_NAME.match(line)) and looks_like_gpu(match[1]):
+            _add(reading, number, match[1])
+            number = None
 
 
 def _dcgmi(lines: list[str], reading: Reading) -> None:
