@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwendeploy.auditing.audit import audit_launches
+from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.launch import Launch
-from qwendeploy.auditing.read import read_launch_text, read_launches
+from qwendeploy.auditing.read import read_launch_bytes, read_launch_text, read_launches
 from qwendeploy.auditing.shell import commands
 from qwendeploy.errors import UserError
+from qwendeploy.reporting.audit_text import audit_text
 
 
 def only(text: str, file: str = "run.sh") -> Launch:
@@ -268,6 +272,49 @@ def test_bad_text_is_one_message_with_its_place(text: str, file: str, line: str,
         read_launch_text(text, file)
     assert str(caught.value).startswith(line)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("trtllm-serve Qwen/Qwen3.6-27B-FP8 --tp_size 2\n", "TensorRT-LLM"),
+        ("ollama run qwen3.6:27b\n", "Ollama"),
+        ("models:\n  q:\n    cmd: |\n      llama-server --port 1 -m q.gguf\n", "llama-swap"),
+    ],
+)
+def test_launches_of_other_servers_are_named_as_unread(text: str, named: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_launch_text(text, "q.yaml" if text.startswith("models") else "q.sh")
+    assert named in (caught.value.hint or "")
+
+
+def test_flags_of_sglang_are_said_to_be_unread() -> None:
+    text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3.6-27B-FP8 --tp-size 2\n"
+    audit = audit_launches(read_launch_text(text, "s.sh"), Context(), compare=False)
+    assert "SGLang" in audit.launches[0].unread[0]
+    assert "not judged" in audit_text(audit) and "starts and does" not in audit_text(audit)
+
+
+def test_what_powershell_writes_is_read() -> None:
+    raw = "vllm serve Qwen/Qwen3.6-27B-FP8 --port 8100\r\n".encode("utf-16")
+    assert read_launch_bytes(raw, "s.sh")[0].arguments[0].text == "Qwen/Qwen3.6-27B-FP8"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("vllm serve Q/Q --max-model-len " + "9" * 5000 + " -tp " + "9" * 5000, "n.sh"),
+        ("docker run --gpus '\u00b2' vllm/vllm-openai:v0.24.0 Q/Q -tp \u00b2", "n.sh"),
+        ('[{"Config":{"Cmd":5,"Env":7,"Image":[]},"HostConfig":null}]', "i.json"),
+        (
+            '[{"Config":{"Image":"vllm/vllm-openai:v0.24.0","Cmd":"Q/Q"},"HostConfig":[1]}]',
+            "i.json",
+        ),
+    ],
+)
+def test_numbers_and_types_that_nobody_means_are_borne(text: str, name: str) -> None:
+    with contextlib.suppress(UserError):
+        audit_launches(read_launch_text(text, name), Context(), compare=False)
 
 
 def test_an_alias_bomb_stays_small() -> None:

@@ -10,7 +10,9 @@ from ruamel.yaml import YAML
 
 from qwendeploy.auditing.audit import audit_launches
 from qwendeploy.auditing.context import described
-from qwendeploy.auditing.read import read_launches
+from qwendeploy.auditing.correct import correct
+from qwendeploy.auditing.judge import judge_launch
+from qwendeploy.auditing.read import read_launch_text, read_launches
 from qwendeploy.documents.audit import AuditDocument
 
 FOLDER = Path(__file__).parent / "data" / "audit_own"
@@ -52,6 +54,29 @@ def test_the_pool_is_the_one_that_was_logged(case: dict[str, Any], tmp_path: Pat
     told = predictions.max_full_length_requests
     assert told is not None
     assert told.value == pytest.approx(case["full_length_requests"], rel=0.05)
+
+
+SHELL = [case for case in CASES if case["findings"] and next(iter(case["files"])).endswith(".sh")]
+
+
+@pytest.mark.parametrize("case", SHELL, ids=lambda case: str(case["id"]))
+def test_a_correction_brings_nothing_new_and_keeps_what_was_asked(
+    case: dict[str, Any], tmp_path: Path
+) -> None:
+    """What is left after ``--fix`` was said to be left, and the model stays the one named."""
+    name, text = next(iter(case["files"].items()))
+    for beside, content in case["files"].items():
+        (tmp_path / beside).write_text(content, encoding="utf-8")
+    context = described(case["machine"])
+    judged = judge_launch(read_launches(tmp_path / name)[0], context)
+    corrected = correct(judged)
+    again = judge_launch(read_launch_text(corrected.text, name)[0], context)
+    told = {found.id for found in again.findings if found.severity != "info"}
+    assert told <= {found.id for found in corrected.left}
+    model, kept = judged.understood.arguments.model, again.understood.arguments.model
+    assert (kept and kept.text) == (model and model.text)
+    dropped = judged.understood.values.keys() - again.understood.values.keys()
+    assert not dropped - {"attention_backend", "kv_cache_bytes"}, text
 
 
 def test_there_are_enough_of_both_kinds() -> None:

@@ -192,12 +192,17 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
         )
     chunked = understood.arguments.value("--enable-chunked-prefill")
     if chunked == "false" and step is not None and length is not None and step < length:
-        yield _out_of_range(
-            understood,
-            "max_num_batched_tokens",
-            "--max-num-batched-tokens",
-            f"not below --max-model-len {int(length)} without chunked prefill",
-            f" {int(length)}",
+        yield Finding(
+            "bad-flag-value",
+            "error",
+            "--no-enable-chunked-prefill",
+            setting.place
+            if (setting := understood.arguments.last("--enable-chunked-prefill"))
+            else understood.launch.place,
+            "without chunked prefill --max-num-batched-tokens has to be not below --max-model-len "
+            f"{int(length)}; the engine stops at the check of its configuration",
+            f"--enable-chunked-prefill, or --max-num-batched-tokens {int(length)}",
+            "fails_at_start",
         )
 
 
@@ -245,7 +250,11 @@ def size_findings(understood: Understood) -> Iterator[Finding]:
     for setting in understood.arguments.settings:
         row = setting.status.row
         value = (setting.value or "").strip()
-        if row is None or not row.type.startswith("size") or not re.fullmatch(r"\d+[km]", value):
+        if (
+            row is None
+            or not row.type.startswith("size")
+            or not re.fullmatch(r"[0-9]{1,12}[km]", value)
+        ):
             continue
         if understood.launch.engine == "vllm":
             number = int(value[:-1]) * (1000 if value[-1] == "k" else 10**6)

@@ -110,8 +110,16 @@ def _audited(
         ),
         predictions=predictions,
         changes=changes,
-        unread=launch.unread,
+        unread=(*launch.unread, *_engine_unread(launch)),
     )
+
+
+def _engine_unread(launch: Launch) -> tuple[str, ...]:
+    """Name an engine whose flags are not judged; image, ports and cards are."""
+    if launch.engine in ("vllm", "llama.cpp"):
+        return ()
+    name = "SGLang" if launch.engine == "sglang" else "an engine that is not known here"
+    return (f"flags of {name}: neither its start nor its memory is judged",)
 
 
 def _finding(finding: Finding) -> AuditFinding:

@@ -20,7 +20,7 @@ from qwendeploy.auditing.launch import (
     repeated_program,
 )
 from qwendeploy.auditing.shell import split_words
-from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.text import Place, Word, whole_number
 from qwendeploy.auditing.yaml_tree import Tree
 
 _VARIABLE = re.compile(
@@ -117,7 +117,8 @@ class _Service:
         start = self._seconds(self.tree.at(check, "start_period"), 0.0)
         every = self._seconds(self.tree.at(check, "interval"), 30.0)
         tries = self._word(self.tree.at(check, "retries"))
-        count = int(tries.text[:6]) if tries is not None and tries.text.isdigit() else 3
+        told = whole_number(tries.text) if tries is not None else None
+        count = 3 if told is None else told
         if start is None or every is None:
             return None
         return Supervision(int(start + every * count), self.tree.place(check), restarts=False)
@@ -223,7 +224,7 @@ class _Service:
         if gpus is not None:
             word = self._word(gpus)
             if word is not None:
-                count = int(word.text) if word.text.isdigit() else None
+                count = whole_number(word.text)
                 return Gpus(True, count, (), word.place)
             return self._requests(self.tree.sequence(gpus)) or Gpus(True, None, (), place)
         reserved = self.tree.at(fields.get("deploy"), "resources", "reservations", "devices")
@@ -252,7 +253,7 @@ class _Service:
             place = self.tree.place(item)
             if ids:
                 return Gpus(True, len(ids), tuple(word.text for word in ids), place)
-            if count is not None and count.text.isdigit():
+            if count is not None and whole_number(count.text) is not None:
                 return Gpus(int(count.text) > 0, int(count.text), (), place)
             return Gpus(True, None, (), place)
         return None

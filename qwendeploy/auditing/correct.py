@@ -6,66 +6,20 @@ did not understand must stay the author's.
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from qwendeploy.auditing.draft import Draft, named_model, render, shell_quoted, words_of
 from qwendeploy.auditing.findings import Finding
-from qwendeploy.auditing.judge import Judged
-from qwendeploy.auditing.settings import SPEC, Setting, read_arguments
-from qwendeploy.auditing.text import Word
+from qwendeploy.auditing.judge import Judged, judge_launch
+from qwendeploy.auditing.launch import Gpus, Launch
+from qwendeploy.auditing.settings import Setting, read_arguments
+from qwendeploy.auditing.text import Word, whole_number
 from qwendeploy.auditing.understand import Understood
 
 PARSER = "qwen3_xml"
 """Tool parser of our own plans: both XML parsers read this model's calls (vLLM documentation)."""
-
-
-@dataclass
-class Draft:
-    """The arguments while they are corrected."""
-
-    understood: Understood
-    flags: list[tuple[str, str | None]] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
-    container: list[str] = field(default_factory=list)
-    """Words for the container program, before the image."""
-
-    def set(self, name: str, value: str | None) -> None:
-        """Give a flag a value, in its place if it is there."""
-        self.remove(*_opposites(name), keep=name)
-        for index, (known, _) in enumerate(self.flags):
-            if known == name:
-                self.flags[index] = (name, value)
-                return
-        self.flags.append((name, value))
-
-    def remove(self, *names: str, keep: str | None = None) -> None:
-        """Take flags out."""
-        self.flags = [item for item in self.flags if item[0] not in names or item[0] == keep]
-
-    def spec(self, change: Callable[[dict[str, object]], None]) -> None:
-        """Rewrite the speculative configuration as one JSON value."""
-        config: dict[str, object] = dict(self.understood.spec.values)
-        for name, value in self.flags:
-            if name == SPEC and value is not None and value.startswith("{"):
-                try:
-                    config = json.loads(value)
-                except ValueError:
-                    continue
-        change(config)
-        dotted = [name for name, _ in self.flags if name.startswith(f"{SPEC}.")]
-        self.remove(*dotted)
-        if config:
-            self.set(SPEC, json.dumps(config, separators=(",", ":")))
-        else:
-            self.remove(SPEC)
-
-
-def _opposites(name: str) -> tuple[str, ...]:
-    if name.startswith("--no-"):
-        return (name, f"--{name.removeprefix('--no-')}")
-    return (name, f"--no-{name.removeprefix('--')}") if name.startswith("--enable-") else (name,)
 
 
 Edit = Callable[[Draft, Finding], None]
@@ -98,6 +52,10 @@ def _take_up_lost(draft: Draft, _finding: Finding) -> None:
 
 
 def _from_fix_text(draft: Draft, finding: Finding) -> None:
+    first = finding.fix.partition(",")[0]
+    if first == "--enable-chunked-prefill":
+        draft.set(first, None)
+        return
     flag, _, value = finding.fix.partition(" ")
     if flag.startswith("--") and value and " " not in value:
         draft.set(flag, value)
@@ -124,7 +82,8 @@ def _fold_shortcuts(draft: Draft, names: set[str]) -> None:
 
     def merge(config: dict[str, object]) -> None:
         for key, value in given.items():
-            config[key] = int(value) if value and value.isdigit() else value
+            number = whole_number(value or "")
+            config[key] = value if number is None else number
 
     draft.spec(merge)
 
@@ -190,7 +149,7 @@ def _mount_cache(draft: Draft, finding: Finding) -> None:
 def _to_the_container(draft: Draft, finding: Finding) -> None:
     for name, value in draft.flags:
         if name == finding.about:
-            draft.container += [name, _shell(value)] if value is not None else [name]
+            draft.container += [name, shell_quoted(value)] if value is not None else [name]
     draft.remove(finding.about)
 
 
@@ -199,6 +158,15 @@ def _capture(draft: Draft, _finding: Finding) -> None:
     tokens = draft.understood.spec_tokens
     if seats is not None and tokens is not None:
         draft.set("--max-cudagraph-capture-size", str(int(seats) * (1 + tokens)))
+
+
+_LOWER_SHARE = re.compile(r"^--gpu-memory-utilization (0\.\d+)")
+
+
+def _share(draft: Draft, finding: Finding) -> None:
+    match = _LOWER_SHARE.match(finding.fix)
+    if match is not None:
+        draft.set("--gpu-memory-utilization", match[1])
 
 
 def _pass_gpus(draft: Draft, _finding: Finding) -> None:
@@ -225,7 +193,16 @@ EDITS: Mapping[str, Edit] = {
     "prefix-caching-unset": _flag("--no-enable-prefix-caching"),
     "tool-choice-without-parser": _flag("--tool-call-parser", PARSER),
     "tool-parser-without-auto-choice": _flag("--enable-auto-tool-choice"),
-    "hermes-parser": _flag("--tool-call-parser", PARSER),
+    "tool-parser-of-other-model": _flag("--tool-call-parser", PARSER),
+    "reasoning-parser-other": _flag("--reasoning-parser", "qwen3"),
+    "util-too-high": _share,
+    "unified-memory-util": _share,
+    "fp8-e5m2-with-fp8-weights": _flag("--kv-cache-dtype", "fp8"),
+    "fp8-kv-with-flash-attn": _without("--attention-backend"),
+    "float16-before-ampere": _flag("--dtype", "float16"),
+    "deep-gemm-warm-up-on-sm12": _variable("VLLM_USE_DEEP_GEMM", "0"),
+    "async-scheduling-with-ngram": _without("--async-scheduling"),
+    "async-scheduling-unpadded-drafts": _without("--async-scheduling"),
     "expert-parallel-on-dense": _without("--enable-expert-parallel"),
     "trust-remote-code-unneeded": _without("--trust-remote-code"),
     "cudagraph-capture-too-small": _capture,
@@ -250,15 +227,66 @@ class Corrected:
 
 def correct(judged: Judged) -> Corrected:
     """Return the launch with every finding corrected that has one plain correction."""
-    understood = judged.understood
-    draft = Draft(
+    draft = _draft(judged.understood)
+    changed, left = _edited(draft, judged.findings)
+    for _ in range(_MOST_ROUNDS):
+        # A correction can bring the next fault to light, as a length that fits does with seats.
+        again = judge_launch(_launch_of(draft), judged.understood.context)
+        more, left_now = _edited(draft, again.findings)
+        known = {found.id for found in left}
+        left += [found for found in left_now if found.id not in known]
+        if not more:
+            break
+        changed += more
+        left = [found for found in left if found.id not in {done.id for done in more}]
+    return Corrected(render(draft), tuple(changed), tuple(left))
+
+
+_MOST_ROUNDS = 4
+
+
+def _draft(understood: Understood) -> Draft:
+    return Draft(
         understood,
         [_written(setting) for setting in understood.arguments.settings],
         {name: word.text for name, word in understood.launch.env.items()},
+        lists={
+            (setting.name, setting.value): setting.values
+            for setting in understood.arguments.settings
+            if len(setting.values) > 1
+        },
     )
+
+
+def _launch_of(draft: Draft) -> Launch:
+    """Return the launch as it is drafted: arguments, variables, cards and shared memory."""
+    launch = draft.understood.launch
+    words: list[str] = []
+    model = draft.understood.arguments.model
+    if model is not None and not named_model(draft.understood):
+        words.append(model.text)
+    for name, value in draft.flags:
+        words += words_of(draft, name, value)
+    container = launch.container
+    if container is not None and {"--gpus", "--device"} & set(draft.container):
+        container = replace(container, gpus=Gpus(True, None, (), launch.place))
+    if container is not None and "--ipc=host" in draft.container:
+        container = replace(container, shared_memory=True)
+    return replace(
+        launch,
+        arguments=tuple(Word(text, launch.place) for text in words),
+        env={name: Word(value, launch.place) for name, value in draft.env.items()},
+        container=container,
+        lost=(),
+        repeated=None,
+    )
+
+
+def _edited(draft: Draft, findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Correct what has one plain correction; return what was changed and what was left."""
     changed: list[Finding] = []
     left: list[Finding] = []
-    for finding in judged.findings:
+    for finding in findings:
         edit = EDITS.get(finding.id)
         if edit is None:
             if finding.severity != "info":
@@ -273,111 +301,10 @@ def correct(judged: Judged) -> Corrected:
             changed.append(finding)
         elif finding.severity != "info":
             left.append(finding)
-    return Corrected(_render(draft), tuple(changed), tuple(left))
+    return changed, left
 
 
 def _written(setting: Setting) -> tuple[str, str | None]:
     if setting.status.negative:
         return setting.spelt, None
     return (setting.spelt if not setting.known else setting.name), setting.value
-
-
-def _render(draft: Draft) -> str:
-    understood = draft.understood
-    launch = understood.launch
-    model = understood.arguments.model
-    positional = [_quoted(model)] if model is not None and not _named_model(understood) else []
-    arguments = [_argument(name, value) for name, value in draft.flags]
-    if launch.runtime == "none":
-        program = {"vllm": "vllm serve", "llama.cpp": "llama-server"}.get(
-            launch.engine, "vllm serve"
-        )
-        prefix = [f"{name}={_shell(value)}" for name, value in draft.env.items()]
-        return _lines([*prefix, program, *positional], arguments)
-    if launch.runtime == "kubernetes" or not launch.before:
-        return _fragment(draft, positional)
-    return _lines(_container_words(draft), [*positional, *arguments])
-
-
-def _container_words(draft: Draft) -> list[str]:
-    """Return the words up to the engine's arguments, with variables and devices corrected."""
-    launch = draft.understood.launch
-    words: list[str] = []
-    texts = [word.text for word in launch.before]
-    image = launch.container.image.text if launch.container and launch.container.image else ""
-    index = 0
-    placed = False
-    while index < len(texts):
-        text = texts[index]
-        name, step = _variable_at(texts, index)
-        if name is not None:
-            if name in draft.env:
-                words.append(f"-e {_shell(f'{name}={draft.env[name]}')}")
-            index += step
-            continue
-        if text == image and not placed:
-            placed = True
-            words.extend(draft.container)
-            known = {_variable_at(texts, at)[0] for at in range(len(texts))}
-            extra = [key for key in draft.env if key not in known and key not in launch.env]
-            words.extend(f"-e {_shell(f'{key}={draft.env[key]}')}" for key in extra)
-        words.append(_quoted(launch.before[index]))
-        index += 1
-    return words
-
-
-def _variable_at(texts: list[str], index: int) -> tuple[str | None, int]:
-    """Return the variable that stands at an index and how many words it takes."""
-    text = texts[index]
-    if text in ("-e", "--env") and index + 1 < len(texts):
-        return texts[index + 1].partition("=")[0], 2
-    if text.startswith("--env="):
-        return text.removeprefix("--env=").partition("=")[0], 1
-    return None, 1
-
-
-def _fragment(draft: Draft, positional: list[str]) -> str:
-    """Return ``command`` (compose) or ``args`` (Kubernetes) with the variables, to paste."""
-    key = "args" if draft.understood.launch.runtime == "kubernetes" else "command"
-    model = draft.understood.arguments.model
-    words = [model.text] if positional and model is not None else []
-    for name, value in draft.flags:
-        words.append(name)
-        if value is not None:
-            words.append(value)
-    lines = [f"{key}:", *(f"  - {json.dumps(word)}" for word in words)]
-    if draft.env:
-        lines.append("environment:" if key == "command" else "env:")
-        for name, value in draft.env.items():
-            if key == "command":
-                lines.append(f"  {name}: {json.dumps(value)}")
-            else:
-                lines.append(f"  - {{name: {name}, value: {json.dumps(value)}}}")
-    return "\n".join(lines) + "\n"
-
-
-def _named_model(understood: Understood) -> bool:
-    return understood.arguments.last("--model") is not None
-
-
-def _argument(name: str, value: str | None) -> str:
-    if value is None or (value == "true" and name.startswith("--enable-")):
-        return name
-    return f"{name} {_shell(value)}"
-
-
-def _quoted(word: Word) -> str:
-    return _shell(word.text)
-
-
-def _shell(text: str) -> str:
-    """Return text quoted for a shell; variables stay variables."""
-    if "$" not in text:
-        return shlex.quote(text)
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
-    return f'"{escaped}"'
-
-
-def _lines(head: list[str], arguments: list[str]) -> str:
-    first = " ".join(head)
-    return " \\\n  ".join([first, *arguments]) + "\n"

@@ -6,6 +6,7 @@ import json
 import re
 
 from qwendeploy.auditing.memory import PoolView
+from qwendeploy.auditing.text import whole_number
 from qwendeploy.auditing.understand import Understood, draft_path
 from qwendeploy.documents import Machine
 from qwendeploy.errors import QwendeployError
@@ -99,9 +100,9 @@ def _option(understood: Understood) -> Facts:
         if value is not None:
             facts[f"option.{name}"] = value
     replicas = understood.number("dp"), understood.number("pp")
-    here = understood.arguments.value("--data-parallel-size-local") or ""
-    if here.isdigit():
-        replicas = int(here), replicas[1]
+    here = whole_number(understood.arguments.value("--data-parallel-size-local") or "")
+    if here is not None:
+        replicas = here, replicas[1]
     if None not in replicas:
         facts["option.replicas"] = int((replicas[0] or 1) * (replicas[1] or 1))
     if understood.spec.symbolic:

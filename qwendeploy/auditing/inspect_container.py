@@ -40,15 +40,15 @@ def read_inspection(text: str, file: str) -> list[Launch]:
 
 def _launch(item: dict[str, Any], place: Place) -> Launch:
     config = item["Config"]
-    host = item.get("HostConfig") or {}
+    host = _mapping(item.get("HostConfig"))
     image = Word(str(config.get("Image", "")), place)
     words = tuple(
         Word(str(text), place)
         for part in (config.get("Entrypoint"), config.get("Cmd"))
-        for text in ([part] if isinstance(part, str) else part or [])
+        for text in _list(part)
     )
     engine, arguments, inner = server_of_words(words, image.text)
-    pairs = (str(text).partition("=") for text in config.get("Env") or [])
+    pairs = (str(text).partition("=") for text in _list(config.get("Env")))
     env = {key: Word(value, place) for key, _, value in pairs}
     container = Container(
         image=image,
@@ -56,24 +56,39 @@ def _launch(item: dict[str, Any], place: Place) -> Launch:
         ports=tuple(_ports(host, place)),
         volumes=tuple(_volumes(item, host, place)),
         network=Word(str(host["NetworkMode"]), place) if host.get("NetworkMode") else None,
-        shared_memory=host.get("IpcMode") == "host" or (host.get("ShmSize") or 0) > 2**27,
+        shared_memory=host.get("IpcMode") == "host" or _amount(host.get("ShmSize")) > 2**27,
     )
     name = str(item.get("Name", "")).lstrip("/")
     return Launch(place, "docker", engine, arguments, {**env, **inner}, container, name)
 
 
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    """Return a list as it is, a text as its only entry, anything else as empty."""
+    if isinstance(value, str):
+        return [value]
+    return value if isinstance(value, list) else []
+
+
+def _amount(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
 def _volumes(item: dict[str, Any], host: dict[str, Any], place: Place) -> list[Word]:
     """Return binds and named volumes as ``source:target``."""
-    found = [str(bind) for bind in host.get("Binds") or []]
-    for mount in item.get("Mounts") or []:
+    found = [str(bind) for bind in _list(host.get("Binds"))]
+    for mount in map(_mapping, _list(item.get("Mounts"))):
         source = mount.get("Name") or mount.get("Source") or ""
         found.append(f"{source}:{mount.get('Destination', '')}")
     return [Word(text, place) for text in dict.fromkeys(found)]
 
 
 def _gpus(host: dict[str, Any], place: Place) -> Gpus:
-    for request in host.get("DeviceRequests") or []:
-        ids = tuple(str(name) for name in request.get("DeviceIDs") or [])
+    for request in map(_mapping, _list(host.get("DeviceRequests"))):
+        ids = tuple(str(name) for name in _list(request.get("DeviceIDs")))
         if ids:
             return Gpus(True, len(ids), ids, place)
         count = request.get("Count")
@@ -83,8 +98,8 @@ def _gpus(host: dict[str, Any], place: Place) -> Gpus:
 
 def _ports(host: dict[str, Any], place: Place) -> list[Port]:
     found = []
-    for target, bindings in (host.get("PortBindings") or {}).items():
-        for binding in bindings or []:
+    for target, bindings in _mapping(host.get("PortBindings")).items():
+        for binding in map(_mapping, _list(bindings)):
             address = str(binding.get("HostIp") or "")
             port = parse_port(f"{binding.get('HostPort', '')}:{target}", place)
             if port is not None:

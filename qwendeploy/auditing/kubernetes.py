@@ -17,7 +17,7 @@ from qwendeploy.auditing.launch import (
     enough_shared_memory,
     repeated_program,
 )
-from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.text import Place, Word, whole_number
 from qwendeploy.auditing.yaml_tree import Tree
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -152,7 +152,7 @@ def _patience(tree: Tree, probe: Node) -> int | None:
         ("failureThreshold", 3),
     ):
         word = tree.word(tree.at(probe, key))
-        if word is not None and not word.text.isdigit():
+        if word is not None and whole_number(word.text) is None:
             return None
         numbers.append(int(word.text[:9]) if word is not None else default)
     return numbers[0] + numbers[1] * numbers[2]
@@ -193,7 +193,7 @@ def _gpus(tree: Tree, node: Node) -> Gpus:
         for name, value in resources.items():
             word = tree.word(value)
             if name in _GPU_RESOURCES or name.startswith("nvidia.com/mig"):
-                count = int(word.text) if word and word.text.isdigit() else None
+                count = whole_number(word.text) if word else None
                 return Gpus(count != 0, count, (), tree.place(value))
     return Gpus(False, 0, (), tree.place(node))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.text import Place, Word, whole_number
 
 Runtime = Literal["docker", "podman", "kubernetes", "none"]
 EngineName = Literal["vllm", "llama.cpp", "sglang", "other"]
@@ -234,8 +234,9 @@ def parse_gpus(text: str, place: Place) -> Gpus:
         names = tuple(name for name in devices.strip("\"'").split(",") if name)
         return Gpus(True, len(names), names, place)
     amount = fields.get("count", body)
-    if amount.lstrip("-").isdigit() and int(amount) >= 0:
-        return Gpus(int(amount) > 0, int(amount), (), place)
+    count = whole_number(amount)
+    if count is not None:
+        return Gpus(count > 0, count, (), place)
     return Gpus(True, None, (), place)
 
 

@@ -58,6 +58,15 @@ class PoolView:
             self.answer.layout, self.blocks, ceiling=max(self.max_model_len, 1)
         )
 
+    @property
+    def safe_length(self) -> int:
+        """Largest ``--max-model-len`` that nine of ten such pools take, whole kilobytes of it."""
+        pool = self.answer.blocks
+        length = largest_max_model_len(
+            self.answer.layout, int((pool.value + pool.low) / 2), ceiling=max(self.max_model_len, 1)
+        )
+        return length // 1024 * 1024
+
     def longest_for(self, concurrency: int) -> int:
         """Return the longest context at which ``concurrency`` requests all run."""
         return longest_context_for(self.answer.layout, self.blocks, concurrency, self.max_model_len)

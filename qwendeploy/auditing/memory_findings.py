@@ -26,7 +26,7 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             understood.place_of("max_model_len"),
             f"one request needs {view.needed} blocks; about {view.blocks} "
             f"({view.answer.blocks.low:.0f} to {view.answer.blocks.high:.0f}) are there",
-            f"--max-model-len {view.largest_length} is safe",
+            f"--max-model-len {view.safe_length} is safe",
         )
     if view.lacks_seats:
         yield Finding(
@@ -67,7 +67,7 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
 def _no_length(
     understood: Understood, view: PoolView, weights: float, budget: float, rest: float
 ) -> Finding:
-    length = view.largest_length
+    length = view.safe_length or view.largest_length
     spent = (
         f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB a card"
     )

@@ -44,6 +44,18 @@ _HINT = (
 )
 
 
+_OTHER_SERVERS = (
+    (re.compile(r"\btrtllm-serve\b"), "TensorRT-LLM (trtllm-serve)"),
+    (re.compile(r"\btext-generation-(?:launcher|inference)\b"), "Text Generation Inference"),
+    (re.compile(r"\bollama\b"), "Ollama"),
+    (re.compile(r"\blmdeploy\s+serve\b"), "LMDeploy"),
+    (re.compile(r"\bmlc_llm\s+serve\b"), "MLC LLM"),
+    (re.compile(r"\btritonserver\b"), "Triton"),
+    (re.compile(r"^models:.*?^\s+cmd:", re.MULTILINE | re.DOTALL), "a llama-swap configuration"),
+)
+"""Servers whose launches are named when they are met."""
+
+
 def read_launches(path: Path) -> list[Launch]:
     """Return every server launch of a file, or of the files in a directory (not below it).
 
@@ -85,7 +97,9 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
     """
     launches = _read(text, file, directory)
     if not launches:
-        raise UserError(_NO_LAUNCH, where=file, hint=_HINT)
+        other = next((name for mark, name in _OTHER_SERVERS if mark.search(text)), None)
+        hint = f"{other} is not read; {_HINT}" if other else _HINT
+        raise UserError(_NO_LAUNCH, where=file, hint=hint)
     if len(launches) > MOST_LAUNCHES:
         raise UserError(
             f"{len(launches):,} servers in one file",

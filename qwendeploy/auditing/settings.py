@@ -30,6 +30,8 @@ class Setting:
     place: Place
     spelt: str
     status: FlagStatus
+    values: tuple[str, ...] = ()
+    """The words of the value; ``value`` joins those of a list."""
 
     @property
     def known(self) -> bool:
@@ -158,7 +160,7 @@ def _setting(
         name = row.name + (dotted[1] if dotted else "")
         if meant.negative and value is None:
             value = "false"
-    return Setting(name, value, place, spelt, status)
+    return Setting(name, value, place, spelt, status, tuple(values))
 
 
 @dataclass(frozen=True)

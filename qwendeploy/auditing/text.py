@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,12 @@ class Word:
         return "$" in self.text
 
 
+def whole_number(text: str) -> int | None:
+    """Return a number of up to eighteen plain digits, ``None`` for everything else."""
+    plain = text.strip()
+    return int(plain) if re.fullmatch(r"[0-9]{1,18}", plain) else None
+
+
 def read_text(path: Path, name: str | None = None) -> str:
     """Return a file's text with Unix line ends.
 
@@ -60,6 +68,11 @@ def decode(raw: bytes, shown: str) -> str:
             where=shown,
             hint="give the launch command or file alone",
         )
+    for mark, name in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        # What PowerShell writes when a command's output is redirected.
+        if raw.startswith(mark):
+            with contextlib.suppress(UnicodeDecodeError):
+                raw = raw.decode(name).encode("utf-8")
     if b"\x00" in raw:
         raise UserError("binary, not a launch command or file", where=shown)
     try:

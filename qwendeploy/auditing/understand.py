@@ -17,7 +17,7 @@ from qwendeploy.auditing.settings import (
     read_arguments,
     read_spec_config,
 )
-from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.text import Place, Word, whole_number
 from qwendeploy.auditing.visible_gpus import gpus_of, used_cards
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.fields import parse_version
@@ -172,7 +172,7 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
     if tokens is None:
         # A misspelt key still says what was meant; that it is misspelt is a finding of its own.
         tokens = next((value for key, value in values.items() if _MEANT_TOKENS.search(key)), None)
-    number = int(tokens) if isinstance(tokens, int | str) and str(tokens).isdigit() else None
+    number = whole_number(str(tokens)) if isinstance(tokens, int | str) else None
     return _METHODS.get(str(method), "other"), number
 
 
@@ -277,8 +277,8 @@ class _Values:
         setting = self.arguments.last(flag)
         if setting is None:
             self._set(name, default, None, why or f"default of {flag}")
-        elif setting.value is not None and re.fullmatch(r"\d+", setting.value):
-            self._set(name, int(setting.value), setting)
+        elif setting.value is not None:
+            self._set(name, whole_number(setting.value), setting)
 
     def _size(self, name: str, flag: str, default: int | None, why: str = "") -> None:
         setting = self.arguments.last(flag)

@@ -10,6 +10,7 @@ from math import prod
 from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.settings import Arguments
+from qwendeploy.auditing.text import whole_number
 from qwendeploy.documents import Gpu
 
 
@@ -33,9 +34,9 @@ def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Contex
     if word is None or word.text.strip() != "PCI_BUS_ID":
         cards = sorted(cards, key=_pace, reverse=True)
     cards = _picked(launch, "CUDA_VISIBLE_DEVICES", cards)
-    sizes = [arguments.value(flag) or "1" for flag in _LAYOUT_FLAGS]
-    if all(size.isdigit() for size in sizes):
-        cards = cards[: max(1, prod(int(size) for size in sizes))]
+    sizes = [whole_number(arguments.value(flag) or "1") for flag in _LAYOUT_FLAGS]
+    if None not in sizes:
+        cards = cards[: max(1, prod(size for size in sizes if size is not None))]
     if not cards:
         return context
     chosen = tuple(gpu.index if gpu.index is not None else 0 for gpu in cards)
@@ -57,8 +58,9 @@ def _pace(gpu: Gpu) -> tuple[int, ...]:
 def _handed_in(launch: Launch, cards: list[Gpu]) -> list[Gpu]:
     """Return the cards that the container is given, all of them where it does not say by index."""
     gpus = launch.container.gpus if launch.container else None
-    if gpus is not None and gpus.devices and all(name.isdigit() for name in gpus.devices):
-        return [cards[int(name)] for name in gpus.devices if int(name) < len(cards)]
+    indices = [whole_number(name) for name in gpus.devices] if gpus is not None else []
+    if indices and None not in indices:
+        return [cards[index] for index in indices if index is not None and index < len(cards)]
     return _picked(launch, "NVIDIA_VISIBLE_DEVICES", cards) if launch.container else cards
 
 
@@ -95,10 +97,10 @@ def _reached_gpus(arguments: Arguments, count: int | None) -> int | None:
     if not count:
         return count
     if arguments.value("--distributed-executor-backend") == "ray":
-        sizes = [arguments.value(flag) or "" for flag in _LAYOUT_FLAGS]
-        return max(count, prod(int(size) for size in sizes if size.isdigit()))
-    nodes = arguments.value("--nnodes") or ""
-    return count * int(nodes) if nodes.isdigit() else count
+        sizes = [whole_number(arguments.value(flag) or "") for flag in _LAYOUT_FLAGS]
+        return max(count, prod(size for size in sizes if size is not None))
+    nodes = whole_number(arguments.value("--nnodes") or "")
+    return count * nodes if nodes is not None else count
 
 
 def _narrowed(listed: str, count: int | None, *, runtime: bool) -> int | None:
@@ -110,7 +112,7 @@ def _narrowed(listed: str, count: int | None, *, runtime: bool) -> int | None:
     if re.fullmatch(r"(GPU|MIG)-[\w/-]+(,(GPU|MIG)-[\w/-]+)*", listed):
         number = len(listed.split(","))
         return min(count, number) if count is not None else number
-    if not re.fullmatch(r"-?\d+(,-?\d+)*", listed):
+    if not re.fullmatch(r"-?[0-9]{1,6}(,-?[0-9]{1,6})*", listed):
         return count
     indices = [int(part) for part in listed.split(",")]
     if count is None:

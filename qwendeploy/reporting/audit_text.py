@@ -44,7 +44,10 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
     )
     head = launch.name or launch.place
     nothing = "nothing found in what was read" if launch.unread else "nothing found"
-    lines.append(f"{head}: {_OUTCOMES[launch.outcome]} ({told or nothing})")
+    what = _OUTCOMES[launch.outcome]
+    if launch.engine not in ("vllm", "llama.cpp") and launch.outcome == "works":
+        what = "not judged beyond image, ports and cards"
+    lines.append(f"{head}: {what} ({told or nothing})")
     lines += _figure_lines(launch)
     lines += _change_lines(launch.changes)
     if launch.unread:

@@ -285,6 +285,10 @@ _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+_LONGEST_SIZE = 24
+"""Characters of a size that anybody means."""
+
+
 def engine_size(text: str) -> int | None:
     """Return a size as the engine reads it: ``256k`` is 256,000 and ``256K`` 262,144.
 
@@ -292,11 +296,13 @@ def engine_size(text: str) -> int | None:
     ``-1``) are -1.
     """
     text = text.strip()
+    if len(text) > _LONGEST_SIZE:
+        return None
     if text == "-1" or text.lower() == "auto":
         return -1
     match = _SIZE.match(text)
     if match is None:
-        return int(text) if re.fullmatch(r"\d+", text) else None
+        return int(text) if re.fullmatch(r"[0-9]+", text) else None
     number, suffix = match.groups()
     if suffix in _DECIMAL:
         return int(float(number) * _DECIMAL[suffix])
