@@ -24,6 +24,7 @@ from qwendeploy.rendering import render
 PLANS = {
     **{name: sample_plan(**changes) for name, changes in OPTIONS.items()},
     "llama": sample_plan(**LLAMA_OPTION),
+    "odd-folder": sample_plan(checkpoint="/srv/it's 100% of $models/`x`/é"),
 }
 EXPOSURE = 25
 """Ceiling of systemd's exposure level, in tenths; the unit's level is 1.8."""

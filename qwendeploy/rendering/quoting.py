@@ -22,6 +22,9 @@ def shell(text: str) -> str:
         return text
     if "'" in text and text.isprintable() and not any(char in text for char in '"$`\\!'):
         return f'"{text}"'
+    if text.isprintable() and any(char in text for char in "$`"):
+        # in single quotes shellcheck takes it for a variable that was forgotten
+        return '"' + re.sub(r'(["$`\\])', r"\\\1", text) + '"'
     return f"'{text}'" if "'" not in text else shlex.quote(text)
 
 
