@@ -294,6 +294,11 @@ def test_links_are_paired_by_the_address_at_their_other_end() -> None:
         assert machine.links.nvlink == "unknown"
 
 
+def test_a_link_that_carries_nothing_is_down() -> None:
+    down = "\n".join(f"{head}\n\t Link 0: 0 GB/s\n\t Link 1: <inactive>" for head in HEADS)
+    assert read(down).links.nvlink == "none"
+
+
 SLICES = """| MIG devices:                                                                |
 | GPU  GI  CI  MIG |              Shared Memory-Usage |        Vol|        Shared         |
 |==================+==================================+===========+=======================|

@@ -31,6 +31,8 @@ _REMOTE = re.compile(
     r"((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])(?::\s*Link\s+\d{1,3})?\s*$"
 )
 """``nvlink -R`` and ``-p``: what is at the other end of a link."""
+_IDLE = re.compile(r"0+(?:\.0+)?\s*[MG]B/s", re.IGNORECASE)
+"""A link that is down, as some releases print it in place of ``<inactive>``."""
 _LINK = re.compile(r"^\W{0,20}Link\s+\d{1,3}:\s*(\S.{0,60})$")
 
 
@@ -55,7 +57,9 @@ def read_listing(lines: list[str], reading: Reading) -> None:
                 links = reading.nvlink_remote
                 links[index, address] = links.get((index, address), 0) + 1
         elif match := _LINK.match(line):
-            if index is not None and re.match(r"\d", match[1]):
+            if index is not None and _IDLE.match(match[1]):
+                reading.nvlink_up.setdefault(index, 0)
+            elif index is not None and re.match(r"\d", match[1]):
                 reading.nvlink_up[index] = (reading.nvlink_up.get(index) or 0) + 1
             elif index is not None and "inactive" in match[1].lower():
                 reading.nvlink_up.setdefault(index, 0)

@@ -18,13 +18,17 @@ from qwendeploy.units import MIB
 STUDY_CARD = "RTX PRO 6000 Blackwell Workstation"
 """The card of the published study (two of them)."""
 STUDY_COUNT = 2
+MAX_GIB = 2048
+"""No GPU has as much; more is a slip of the pen."""
 
-_COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s*(?=\S)", re.IGNORECASE)
-_COUNTED_LAST = re.compile(r"(?<=\S)(?:\s*[×*]|\s+x|(?<=\d)x)\s*([1-9]\d?)\s*$", re.IGNORECASE)
-_SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE)
+_COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s*(?=\S)", re.IGNORECASE | re.ASCII)
+_COUNTED_LAST = re.compile(
+    r"(?<=\S)(?:\s*[×*]|\s+x|(?<=\d)x)\s*([1-9]\d?)\s*$", re.IGNORECASE | re.ASCII
+)
+_SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE | re.ASCII)
 _CAPABLE = re.compile(
     r"[\s,(]+(?:cc|sm|compute(?:[ _]cap(?:ability)?)?)[ _:=]*(?:(\d{1,2}\.\d)|(\d{2,3}))\)?\s*$",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 """``cc 12.0`` or ``sm_120`` behind a name."""
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
@@ -64,7 +68,7 @@ def stated_machine(
         raise UserError(
             f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
         )
-    if vram_gib is not None and not 0.5 <= vram_gib <= 2048:
+    if vram_gib is not None and not 0.5 <= vram_gib <= MAX_GIB:
         raise UserError(f"{vram_gib:g} GiB is no memory of a GPU", where="--vram")
     memory = round(vram_gib * 1024) if vram_gib is not None else None
     card = catalogue.find(gpu, memory_mib=memory)
@@ -74,6 +78,8 @@ def stated_machine(
         and not (card and card.has_memory(int(sized[1]) * 1024))
     ):
         memory = int(sized[1]) * 1024
+        if not 1 <= int(sized[1]) <= MAX_GIB:
+            raise UserError(f"{sized[1]} GiB is no memory of a GPU", where="--gpu")
     capability = card.compute_capability if card else None
     capability = capability or stated_capability or series_capability(gpu)
     if stated_capability not in (None, capability):

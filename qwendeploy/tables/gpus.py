@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal
 
 from qwendeploy.tables.reader import read_table
@@ -117,10 +117,14 @@ class GpuCatalogue:
         for model in models:
             short = re.sub(r"^(?:rtx|gtx)(?=\d)", "", _key(model.name))
             self._by_key.setdefault(short, [model])
-        self._by_words: dict[frozenset[str], list[GpuModel]] = {}
-        for model in models:
+
+    @cached_property
+    def _by_words(self) -> dict[frozenset[str], list[GpuModel]]:
+        found: dict[frozenset[str], list[GpuModel]] = {}
+        for model in self._models:
             for words in {_words(name) for name in model.every_name}:
-                self._by_words.setdefault(words, []).append(model)
+                found.setdefault(words, []).append(model)
+        return found
 
     def __iter__(self) -> Iterator[GpuModel]:
         return iter(self._models)
