@@ -96,7 +96,11 @@ def _apply(decorators: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 machine_settings = _apply(
     [
-        click.option("--gpu", metavar="NAME", help="GPU model, for instance 'RTX PRO 6000'."),
+        click.option(
+            "--gpu",
+            metavar="NAME",
+            help="GPU model: 'RTX PRO 6000', '4090 48GB x2', 'Foo 9000 cc 12.0'.",
+        ),
         click.option("--gpus", type=click.IntRange(1, 64), help="Number of GPUs."),
         click.option(
             "--vram",
