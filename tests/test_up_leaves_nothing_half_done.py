@@ -356,6 +356,38 @@ def test_killed_start_is_taken_up_by_the_next_one(box: Box) -> None:
     assert box.names() == ["test"]
 
 
+def test_start_killed_in_its_last_step_is_finished_by_the_next(box: Box) -> None:
+    plan = box.plan()
+    starting.up(plan, box.settings(), box.tell)
+    with contextlib.closing(box.daemon.client()) as client:
+        client.containers.get("test").update(restart_policy={"Name": "no"})
+
+    report = starting.up(plan, box.settings(), box.tell)
+
+    assert report.did == "was running"
+    assert box.attributes()["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
+
+
+@pytest.mark.parametrize("after_s", [0.7, 1.3, 1.6, 1.9, 2.2, 2.8])
+def test_replacement_killed_at_any_time_is_finished_by_the_next(box: Box, after_s: float) -> None:
+    first = box.plan()
+    starting.up(first, box.settings(), box.tell)
+    other = box.plan(port=first.port, served_model_name="other-name")
+    process = command(box.store(other), "--yes")
+    time.sleep(after_s)
+
+    process.kill()
+    process.communicate()
+    report = starting.up(other, box.settings(yes=True), box.tell)
+
+    assert report.exit_code == ExitCode.DONE
+    assert box.names() == ["test"]
+    attributes = box.attributes()
+    assert attributes["State"]["Running"] is True
+    assert attributes["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
+    assert "other-name" in attributes["Config"]["Cmd"]
+
+
 def test_killed_replacement_is_undone_by_down(box: Box) -> None:
     first = box.plan()
     starting.up(first, box.settings(), box.tell)

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
+AFTER_A_CRASH = {"Name": "on-failure", "MaximumRetryCount": places.RESTARTS}
+"""Restart policy of a container that has served."""
+
+
 @dataclass(frozen=True)
 class UpReport:
     """What runs now and how it compares with the plan."""
@@ -127,6 +131,9 @@ def _again(
 ) -> UpReport:
     """Report on a container that already runs this launch, waiting if it is still booting."""
     boot = wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
+    with told_as_environment(f"container {current.name}"):
+        # an `up` that was killed in its last step has not come to this
+        current.update(restart_policy=AFTER_A_CRASH)
     image = ensure_image(client, launch.image or "", told)
     report = _report(plan, launch, current, image, boot, secrets, did="was running")
     return replace(report, boot_s=None)
@@ -248,7 +255,7 @@ def _take_over(swap: Swap) -> str:
         if current is not None:
             current.remove(force=True)
         new.rename(swap.launch.name)
-        new.update(restart_policy={"Name": "on-failure", "MaximumRetryCount": places.RESTARTS})
+        new.update(restart_policy=AFTER_A_CRASH)
         new.reload()
     if current is None:
         return "started"
