@@ -42,6 +42,27 @@ def when_idle(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.parametrize(
+    ("spread", "words", "said"),
+    [
+        pytest.param(0.3, (), "±30%, wider than ±20%: this run can refute it, not", id="wide"),
+        pytest.param(0.1, ("--c", "7"), "measured, not judged: not predicted, the plan is for 3",
+                     id="elsewhere"),
+        pytest.param(0.1, ("--content", "code"), "mixed text, this run is of code", id="text"),
+        pytest.param(0.1, (), "", id="can-confirm"),
+    ],
+)  # fmt: skip
+def test_what_a_run_cannot_say_is_said_before_it_begins(
+    tmp_path: Path, spread: float, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "plan.yaml").write_text(dump_document(small_plan(spread=spread)))
+    url = f"http://127.0.0.1:{free_port()}"
+    done = qwendeploy("verify", "plan.yaml", "--url", url, "--wait", "0", *words, cwd=tmp_path)
+    first, *_ = done.stderr.splitlines()
+    assert said in first if said else not first.startswith("note: ")
+    assert done.returncode == 4
+
+
 def test_a_plan_is_verified_into_a_directory_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(dump_document(small_plan()))
     with known_server(tmp_path, *POOL) as known:

@@ -29,7 +29,14 @@ from qwendeploy.api.machines import (
     resolve_machine,
     save_machine,
 )
-from qwendeploy.api.measurements import compare, export_bench, new_run_id, verify, verify_self_test
+from qwendeploy.api.measurements import (
+    compare,
+    export_bench,
+    new_run_id,
+    verify,
+    verify_notices,
+    verify_self_test,
+)
 from qwendeploy.api.plans import explain, explain_topics, predict, predict_plan, recommend
 from qwendeploy.api.servers import down, logs, status, status_exit_code, up
 from qwendeploy.auditing.request import AuditRequest
@@ -80,5 +87,6 @@ __all__ = [
     "status_exit_code",
     "up",
     "verify",
+    "verify_notices",
     "verify_self_test",
 ]

@@ -123,6 +123,15 @@ def _start_anew(plan_file: Path, told: Callable[[str, float | None], None]) -> N
     up(plan_file, settings, told)
 
 
+def verify_notices(plan_file: Path, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a run of these settings cannot say of the plan. Raises as ``verify``."""
+    from qwendeploy.documents.files import read_plan
+    from qwendeploy.verification.beforehand import notices
+    from qwendeploy.verification.settings import Settings
+
+    return notices(read_plan(plan_file), Settings(**settings))
+
+
 def verify_self_test() -> SelfTest:
     """Return what the measuring client adds to every time on this host."""
     from qwendeploy.verification.self_test import self_test

@@ -159,6 +159,8 @@ def command(
         "base_url": base_url,
         **{name: value for name, value in settings.items() if value is not None},
     }
+    for line in api.verify_notices(plan, settings) if plan is not None else ():
+        click.echo(f"note: {line}", err=True)
     try:
         with progress(quiet=as_json) as told:
             run, report = api.verify(

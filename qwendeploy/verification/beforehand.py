@@ -1,0 +1,23 @@
+"""What a run cannot say, told before minutes are spent on it."""
+
+from __future__ import annotations
+
+from qwendeploy.documents import Plan
+from qwendeploy.verification.settings import Settings, operating_point
+from qwendeploy.verification.verdict import WIDE, predictions_at
+
+
+def notices(plan: Plan, settings: Settings) -> tuple[str, ...]:
+    """Return one line for each verdict that this run cannot reach, whatever it measures."""
+    point = operating_point(plan, settings)
+    predictions, elsewhere = predictions_at(plan, point.as_dict())
+    rate = predictions.aggregate_decode_tps
+    if rate is None:
+        why = elsewhere or predictions.reasons.get("aggregate_decode_tps", "no reason given")
+        return (f"the decode rate will be measured, not judged: not predicted, {why}",)
+    if rate.half_width > WIDE:
+        return (
+            f"the plan's own band of the decode rate is ±{rate.half_width:.0%}, wider than"
+            f" ±{WIDE:.0%}: this run can refute it, not confirm it",
+        )
+    return ()
