@@ -186,9 +186,9 @@ def test_aiperf_seconds_are_read_by_their_unit(tmp_path: Path) -> None:
 
 
 def test_several_results_of_one_file_become_several_rows(tmp_path: Path) -> None:
-    second = vllm_bench() | {"max_concurrency": 2}
+    second = vllm_bench() | {"max_concurrency": 5}
     rows = _rows(_file(tmp_path, vllm_bench(), second))
-    assert [row.concurrency for row in rows] == [4, 2]
+    assert [row.concurrency for row in rows] == [4, 5]
     assert len({row.row_id for row in rows}) == 2
 
 
@@ -265,7 +265,71 @@ REFUSED = [
                  "2 requests failed", id="decode-bench-errors"),
     pytest.param(_changed(decode_bench(), "results/0/aggregate_tps", 0.0),
                  "results[0].aggregate_tps", "above 0", id="decode-bench-zero"),
+    pytest.param(_changed(vllm_bench(), "completed", 10**400), "completed", "larger than any",
+                 id="vllm-huge"),
+    pytest.param(_changed(vllm_bench(), "completed", 80), "completed", "more than the 8",
+                 id="vllm-completed-more-than-sent"),
+    pytest.param(_changed(vllm_bench(), "num_prompts", 80), "failed", "72 of 80",
+                 id="vllm-unaccounted"),
+    pytest.param(_changed(vllm_bench(), "total_input_tokens", 2**63), "prompt tokens",
+                 "outside", id="vllm-prompt"),
+    pytest.param(_changed(vllm_bench(), "spec_decode_draft_tokens", 3), "acceptance", "outside",
+                 id="vllm-acceptance"),
+    pytest.param(_changed(vllm_bench(), "max_concurrency", 4000), "output tokens/s",
+                 "in flight, not 4000", id="vllm-concurrency"),
+    pytest.param(_changed(guidellm(), "metadata", "2"), "metadata", "not an object",
+                 id="guidellm-metadata"),
+    pytest.param(_changed(guidellm(), f"{METRICS}/prompt_token_count/successful/mean", -1),
+                 "benchmarks[0]: prompt tokens", "outside", id="guidellm-negative-prompt"),
+    pytest.param(_changed(guidellm(), f"{METRICS}/output_tokens_per_second/successful/mean", 0.386),
+                 "benchmarks[0]: output tokens/s", "mixed units", id="guidellm-rate-a-thousandth"),
+    pytest.param(_changed(aiperf(), "output_token_throughput/avg", 386400.0), "output tokens/s",
+                 "more than 4 users", id="aiperf-rate-a-thousandfold"),
+    pytest.param(_changed(aiperf(), "input_config/loadgen/concurrency", 10**400),
+                 "input_config.loadgen.concurrency", "larger than any", id="aiperf-concurrency"),
+    pytest.param(_changed(aiperf(), "time_to_first_token/p99", 0.14), "TTFT p99 in ms",
+                 "outside", id="aiperf-p99-in-s"),
+    pytest.param(_changed(inference_perf(), f"{LATENCY}/time_to_first_token/p99", 140.0),
+                 "TTFT p99 in ms", "does not go with a mean", id="inference-perf-p99-in-ms"),
+    pytest.param(_changed(decode_bench(), "results/0/ttft_avg", 100.0), "results[0]: TTFT p99 in ms",
+                 "does not go with a mean", id="decode-bench-ttft-in-ms"),
+    pytest.param(_changed(decode_bench(), "results/0/inter_token_latency_p50", 10.0),
+                 "results[0]: tokens/s of one user", "mixed units", id="decode-bench-itl-in-ms"),
+    pytest.param(_changed(decode_bench(), "results/0/aggregate_tps", 0.386), "results[0]: output tokens/s",
+                 "far below", id="decode-bench-rate-a-thousandth"),
 ]  # fmt: skip
+
+
+def _places(document: Any, path: str = "") -> list[str]:
+    """Return the paths of every value in a document, objects and lists included."""
+    inner = document.items() if isinstance(document, dict) else enumerate(document)
+    found = []
+    for key, value in inner:
+        found.append(place := f"{path}/{key}".removeprefix("/"))
+        if isinstance(value, dict | list):
+            found += _places(value, place)
+    return found
+
+
+ODD: list[Any] = [None, "x", "", -1, 0, 0.5, float("nan"), float("inf"), 1e308, 1e-308, 10**400, True, [], {},
+       [1], "12"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_any_value_of_a_file_may_be_odd(name: str, tmp_path: Path) -> None:
+    sample = SAMPLES[name]()
+    path = tmp_path / "result.json"
+    for place in _places(sample):
+        for document in [*(_changed(sample, place, odd) for odd in ODD), _without(sample, place)]:
+            path.write_text(json.dumps(document))
+            try:
+                point = read_points(path).points[0]
+            except (DataError, UserError):
+                continue
+            assert 0.1 < point.aggregate_tps < 1e6, place
+            assert point.concurrency is None or 1 <= point.concurrency < 1e5, place
+            assert point.ttft_ms is None or 1 <= point.ttft_ms < 1e8, place
+            assert point.tpot_ms is None or 0.1 < point.tpot_ms < 1e6, place
 
 
 @pytest.mark.parametrize(("document", "key", "what"), REFUSED)

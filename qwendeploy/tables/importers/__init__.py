@@ -23,6 +23,7 @@ from qwendeploy.tables.importers import (
     own_run,
     vllm_bench,
 )
+from qwendeploy.tables.importers.plausible import implausible
 from qwendeploy.tables.importers.points import Point
 
 FORMATS: dict[str, ModuleType] = {
@@ -73,7 +74,8 @@ def _each(module: ModuleType, documents: list[Any], file: str) -> Iterator[Point
     """Yield each load or its refusal; a reader that refuses one load is asked for the others."""
     for document in _single_loads(module, documents):
         try:
-            yield from module.read(document, file)
+            for point in module.read(document, file):
+                yield implausible(point, file) or point
         except DataError as problem:
             yield problem
 

@@ -56,7 +56,7 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
     start = document.get("start_time")
     yield Point(
         name="summary",
-        concurrency=_concurrency(document),
+        concurrency=_concurrency(document, file),
         context=None if prompt is None else round(prompt),
         output_tokens=None if output is None else round(output),
         aggregate_tps=rate.per_second("avg", rate.text("unit") or ""),
@@ -98,9 +98,9 @@ def _loadgen(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return loadgen if isinstance(loadgen, dict) else {}
 
 
-def _concurrency(document: Mapping[str, Any]) -> int | None:
-    value = _loadgen(document).get("concurrency")
-    return value if isinstance(value, int) and value > 0 else None
+def _concurrency(document: Mapping[str, Any], file: str) -> int | None:
+    loadgen = Fields(_loadgen(document), file, "input_config.loadgen")
+    return loadgen.count("concurrency", 0) or None
 
 
 def _open_loop(document: Mapping[str, Any]) -> str | None:

@@ -33,7 +33,7 @@ def matches(documents: Sequence[Any]) -> bool:
 def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
     """Return one point per benchmark. Raises ``DataError`` naming the key of a bad value."""
     document = documents[0]
-    version = (document.get("metadata") or {}).get("version")
+    version = Fields(document, file).child("metadata").data.get("version")
     if version not in (None, 1, 2, "1", "2"):
         raise DataError(
             f"report version {version!r} is not known; 1 and 2 are",

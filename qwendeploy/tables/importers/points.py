@@ -109,9 +109,13 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refusal(key, f"{value!r} is not a number")
-        if not math.isfinite(value):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise self.refusal(key, "is larger than any measurement") from None
+        if not math.isfinite(number):
             raise self.refusal(key, f"{value} is not a finite number")
-        return float(value)
+        return number
 
     def above_zero(self, key: str) -> float:
         """Return a number that must be there and above 0."""

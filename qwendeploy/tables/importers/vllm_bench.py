@@ -47,7 +47,9 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
 def _point(fields: Fields) -> Point:
     completed = fields.count("completed")
     prompts = fields.count("num_prompts", completed)
-    failed = fields.count("failed", max(prompts - completed, 0))
+    if completed > prompts:
+        raise fields.refusal("completed", f"{completed} are more than the {prompts} sent")
+    failed = max(fields.count("failed", 0), prompts - completed)
     check_requests(fields, completed, failed)
     seconds = fields.above_zero("duration")
     output = fields.above_zero("total_output_tokens")
