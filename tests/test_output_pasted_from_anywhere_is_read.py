@@ -371,3 +371,24 @@ def test_a_monitor_without_a_name_or_size_is_refused_not_guessed() -> None:
     assert read_text(text, "text").is_empty()
     with pytest.raises(UserError):
         read_text("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<nvidia_smi_log></nvidia_smi_log>", "text")
+
+
+def test_versions_are_the_headers_not_what_people_write_beside_it() -> None:
+    said = "Driver Version: 535.54.03 before the update, CUDA Version: 11.8 of the toolkit\n"
+    machine = read(said + BOX)
+    assert (machine.driver, machine.cuda) == ("580.65.06", "13.0")
+    assert read(said + BOX.replace("CUDA Version: 13.0", "CUDA Version: N/A ")).cuda is None
+    assert read(said + GPU_LIST).driver == "535.54.03"
+
+
+def test_a_gpu_that_asks_for_a_reboot_is_faulty() -> None:
+    log = HEADED.replace("    MIG Mode", "    GPU Recovery Action : Node Reboot\n    MIG Mode")
+    assert read(log).gpus[0].health == "requires_reset"
+    assert read(log.replace("Node Reboot", "None")).gpus[0].health == "ok"
+
+
+def test_tools_of_other_makers_are_named_not_read() -> None:
+    text = "==== ROCm System Management Interface ====\nGPU[0] : Card series: Instinct MI300X\n"
+    reading = read_text(text, "text")
+    assert reading.is_empty()
+    assert "another maker" in reading.notes[0]

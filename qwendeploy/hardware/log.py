@@ -169,7 +169,7 @@ def _slowdown(element: ET.Element) -> str | None:
 def _faults(element: ET.Element) -> list[str]:
     found = []
     action = given(_text(element, "gpu_recovery_action"))
-    if action and "reset" in action.lower():
+    if action and re.search(r"reset|reboot", action, re.IGNORECASE):
         found.append(f"recovery action: {action} (reset required)")
     for child in element.iter():
         problem = fault(child.text) if child.text else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import sys
 from collections.abc import Iterable
@@ -36,6 +37,11 @@ MAX_GPUS = 1024
 PIPE_SECONDS = 60
 """Longest wait for a piece of a pipe; nvidia-smi of a sick box takes about half a minute."""
 
+_OTHER_TOOL = re.compile(
+    r"ROCm System Management Interface|ROCm-SMI|\b(?:amd|rocm|xpu|hl|npu|mx|ppu)-smi\b",
+    re.IGNORECASE,
+)
+OTHER_TOOL = "there is output of another maker's tool, whose cards are not read"
 HOW = "save what nvidia-smi, nvidia-smi -L, topo -m, nvlink -s or -q -x print"
 
 
@@ -57,6 +63,8 @@ def read_text(text: str, origin: str) -> Reading:
     read_query(outside, reading)
     read_monitors(outside, reading)
     del reading.gpus[MAX_GPUS:]
+    if _OTHER_TOOL.search(text[:20_000]):
+        reading.notes.append(OTHER_TOOL)
     read_failures(rest, reading)
     read_kernel_log(rest, reading)
     read_environment(text, lines, reading)
@@ -90,8 +98,11 @@ def read_paths(paths: Iterable[str | Path]) -> list[Reading]:
         else:
             readings.append(read_bytes(_load(path), path.name))
     if all(reading.is_empty() for reading in readings):
+        other = any(OTHER_TOOL in reading.notes for reading in readings)
         raise UserError(
-            "no output of nvidia-smi is recognised" + _named(readings, passed_over),
+            "no output of nvidia-smi is recognised"
+            + _named(readings, passed_over)
+            + (f"; {OTHER_TOOL}" if other else ""),
             where="hardware input",
             hint=HOW,
         )

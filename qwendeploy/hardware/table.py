@@ -30,6 +30,9 @@ _CUDA = re.compile(
 )
 """A mail program may break the line inside; nvitop writes ``CUDA Driver Version``."""
 
+HEADER_LENGTH = 250
+"""Characters within which the tool prints driver and CUDA beside its own version."""
+
 _NAME_CELL = re.compile(
     r"^\s*(\d{1,3})\s+(\S.{0,80}?)\s+(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\s*$", re.IGNORECASE
 )
@@ -58,12 +61,19 @@ _PROCESS = re.compile(
 
 
 def read_versions(text: str, reading: Reading) -> None:
-    """Take driver, CUDA ceiling and tool version from a table header, ``--version`` or report."""
-    if reading.smi_version is None and (match := _SMI.search(text)):
-        reading.smi_version = match[1]
-    if reading.driver is None and (match := _DRIVER.search(text)):
+    """Take driver, CUDA ceiling and tool version from a table header, ``--version`` or report.
+
+    What the tool prints beside its own version comes before what stands elsewhere: people write
+    the versions of other programs, and of other days, around a table.
+    """
+    tool = _SMI.search(text)
+    if reading.smi_version is None and tool:
+        reading.smi_version = tool[1]
+    near = text[tool.start() : tool.start() + HEADER_LENGTH] if tool else ""
+    headed = _DRIVER.search(near)
+    if reading.driver is None and (match := headed or _DRIVER.search(text)):
         reading.driver = match[1] or match[2]
-    if reading.cuda is None and (match := _CUDA.search(text)):
+    if reading.cuda is None and (match := _CUDA.search(near if headed else text)):
         reading.cuda = match[1]
 
 
