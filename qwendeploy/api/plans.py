@@ -45,13 +45,21 @@ def predict(
 
 
 def predict_plan(
-    plan_file: Path, concurrency: Sequence[int], context: Sequence[int]
+    plan_file: Path, concurrency: Sequence[int] = (), context: Sequence[int] = ()
 ) -> PredictDocument:
-    """Return the figures of a stored plan's option over a grid. Raises as ``predict``."""
+    """Return the figures of a stored plan's option over a grid. Raises as ``predict``.
+
+    What of the grid is left empty is the plan's: its requests in flight, its typical and its
+    longest context.
+    """
     from qwendeploy.documents.files import read_plan
     from qwendeploy.planning import predict as predicting
 
-    return predicting.predict_plan(read_plan(plan_file), predicting.Grid(concurrency, context))
+    plan = read_plan(plan_file)
+    point = plan.operating_point
+    concurrency = concurrency or (point.concurrency,)
+    context = context or tuple(sorted({point.context, plan.workload.max_context}))
+    return predicting.predict_plan(plan, predicting.Grid(concurrency, context))
 
 
 def explain(name: str | None, *, plan_file: Path | None = None) -> tuple[Explanation, ...]:

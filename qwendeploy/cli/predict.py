@@ -37,7 +37,7 @@ BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json"
     "counts",
     type=COUNT_LIST,
     default="1",
-    show_default=True,
+    show_default="1, or the plan's",
     help="Requests in flight, several separated by commas.",
 )
 @click.option(
@@ -45,7 +45,7 @@ BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json"
     "contexts",
     type=TOKEN_LIST,
     default="32k",
-    show_default=True,
+    show_default="32k, or the plan's typical and longest",
     help="Context of each request, several separated by commas.",
 )
 @click.option("--max-model-len", type=TOKENS, help="Longest request that the server accepts.")
@@ -82,7 +82,11 @@ def command(
     """Predict one stated option on one machine: no choosing, the same figures as a plan."""
     if plan_file is not None:
         _alone()
-        document = api.predict_plan(plan_file, counts, contexts)
+        document = api.predict_plan(
+            plan_file,
+            counts if _stated("counts") else (),
+            contexts if _stated("contexts") else (),
+        )
     else:
         _fits(settings.get("max_model_len"), contexts)
         workload = workload_of({**settings, "concurrency": max(counts), "ctx": max(contexts)})
@@ -102,14 +106,18 @@ def _alone() -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
-        stated = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if stated and name not in BESIDE_A_PLAN:
+        if _stated(name) and name not in BESIDE_A_PLAN:
             raise UserError(
                 f"--plan states machine, option and workload; {parameter.opts[0]} would be a second"
                 " statement",
                 where="--plan",
                 hint="leave out one of the two",
             )
+
+
+def _stated(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def _fits(max_model_len: int | None, contexts: tuple[int, ...]) -> None:

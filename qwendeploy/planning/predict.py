@@ -86,7 +86,10 @@ def predict_plan(
     """Return the figures of a plan's option on the plan's machine. Raises as ``predict``."""
     option = plan.option
     workload = plan.workload.model_copy(
-        update={"prefix_cache": "on" if option.prefix_cache else "off"}
+        update={
+            "prefix_cache": "on" if option.prefix_cache else "off",
+            "contexts": plan.operating_point.contexts,
+        }
     )
     request = Request(pins=Pins.of(option), listen=plan.listen, port=plan.port, inputs=plan.inputs)
     return predict(plan.machine, workload, request, grid, knowledge=knowledge, now=now)

@@ -45,6 +45,8 @@ class Scored:
     tier: int = 2
     """Nearness of the evidence: -1 own runs of this machine, 0 this image's series, 1 a sister
     image's, 2 the joint fit."""
+    share: float = 1.0
+    """Part of the requests in flight that run at once; the rest wait."""
 
     def figure(self, objective: Objective) -> Figure | None:
         """Return the figure that the objective maximises."""
@@ -60,7 +62,9 @@ class Scored:
         figure = self.figure(objective)
         if figure is None:
             return 0.0
-        return figure.low if end == "low" else figure.value
+        value = figure.low if end == "low" else figure.value
+        # a request that waits gets nothing, however fast the others are
+        return value * self.share if objective is Objective.LATENCY else value
 
     @property
     def evidence(self) -> tuple[int, int, int, int]:
@@ -115,10 +119,35 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
                 -_low(item.predictions.aggregate_decode_tps),
             )
         )
-        order += rank(group, Objective.THROUGHPUT) if objective is Objective.CAPACITY else group
+        if objective is Objective.CAPACITY:
+            order += rank(group, Objective.THROUGHPUT)
+        else:
+            order += _undominated(group, objective)
         inside = {id(item) for item in group}
         left = [item for item in left if id(item) not in inside]
     return order
+
+
+def _undominated(group: Sequence[Scored], objective: Objective) -> list[Scored]:
+    """Return a tied group in its order, but better weights before coarser that are no faster."""
+    left, order = list(group), []
+    while left:
+        first = left[0]
+        for item in left[1:]:
+            if _dominates(item, first, objective):
+                first = item
+        order.append(first)
+        left = [item for item in left if item is not first]
+    return order
+
+
+def _dominates(item: Scored, other: Scored, objective: Objective) -> bool:
+    return (
+        item.quality.rank < other.quality.rank
+        and item.standing <= other.standing
+        and item.score(objective) >= other.score(objective)
+        and item.score(objective, "value") >= other.score(objective, "value")
+    )
 
 
 def tie(item: Scored, best: Scored, objective: Objective) -> bool:
@@ -152,6 +181,8 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
         }[best.standing]
     if best.evidence < other.evidence:
         return "is better measured"
+    if _dominates(best, other, objective):
+        return f"is of class {best.quality} and no slower"
     if best.quality.rank < other.quality.rank:
         return f"is of class {best.quality}"
     if level(best.score(objective, "value")) > level(other.score(objective, "value")):

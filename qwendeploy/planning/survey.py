@@ -43,6 +43,7 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
             running(candidate, load),
             scene.knowledge.support(candidate.option, scene.box),
             rates.tier(candidate.option, max(1, running(candidate, load)), load.context),
+            running(candidate, load) / load.concurrency,
         )
         for candidate, figures in zip(
             candidates,
