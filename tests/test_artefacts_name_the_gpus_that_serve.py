@@ -81,6 +81,7 @@ def test_kubernetes_asks_for_the_slice_by_its_profile(
     manifest = (place / "kubernetes.yaml").read_text()
 
     assert manifest.count(f"              {resource}: 1\n") == 2
+    assert "              cpu: 3\n" in manifest
     done = run(need("kubernetes-validate"), "--strict", str(place / "kubernetes.yaml"))
     assert done.returncode == 0, done.stderr + done.stdout
 

@@ -14,6 +14,11 @@ from qwendeploy.rendering.launch import CONTAINER_PORT, HUB_TOKEN, Launch
 STORAGE_WITHOUT_SIZE_GIB = 128
 """Claim when the plan has no download size: twice the BF16 checkpoint (52 GiB) and caches."""
 
+PROCESSES_BESIDE_WORKERS = 2
+"""vLLM's API server and engine core; each GPU has a worker besides, and each keeps a core busy
+(vLLM documentation, Architecture Overview). A pod that asks for no processor gets what others
+leave, and is the first to be put out."""
+
 COMPILED_GIB = 8
 """Room beside the weights for compiled kernels."""
 
@@ -32,6 +37,7 @@ def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str,
         "kubernetes.yaml.j2",
         header=header,
         launch=launch,
+        cores=PROCESSES_BESIDE_WORKERS + launch.tp if launch.engine == "vllm" else 1,
         resource=resource,
         resource_remark=remark,
         engine=single.arguments("0.0.0.0", CONTAINER_PORT),
