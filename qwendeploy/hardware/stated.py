@@ -31,6 +31,11 @@ _CAPABLE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """``cc 12.0`` or ``sm_120`` behind a name."""
+_OTHER_MAKER = re.compile(
+    r"\b(?:amd|radeon|instinct|rx ?[5-9]\d{3}|w[67]\d00|mi\d{3}\w?|gfx\d+|ryzen|intel|arc|flex \d{3}"
+    r"|gaudi ?\d?|apple|m[1-9] (?:pro|max|ultra)|tpu|ascend|910[bc]|trainium\d?|inferentia\d?)\b",
+    re.IGNORECASE,
+)
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
 
 System = Literal["linux", "wsl2", "windows", "container", "unknown"]
@@ -185,6 +190,12 @@ def _unknown(
             f"{gpu!r} names unlike cards: {', '.join(meanings)}",
             where="--gpu",
             hint="name one of them, or add --vram",
+        )
+    if _OTHER_MAKER.search(as_stated) and not capability:
+        return UserError(
+            f"{as_stated!r} is no card of NVIDIA: plans are for NVIDIA cards, of others there are"
+            " no measurements here",
+            where="--gpu",
         )
     name = as_stated if capability else f"{as_stated} cc 12.0"
     what = [] if capability else ["its compute capability"]
