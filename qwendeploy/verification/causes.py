@@ -2,7 +2,8 @@
 
 Every cause is one function from the evidence of a run to a cause or nothing. They are ranked by
 how directly the evidence explains a deviation: what makes the run itself unusable first, then what
-runs otherwise than asked, then what the load met, then the machine.
+runs otherwise than asked, then what the load met, then what the machine did, last what is merely
+so: a proxy, another release, a pool that nobody filled.
 """
 
 from __future__ import annotations
@@ -274,15 +275,15 @@ def cold_cache(evidence: Evidence) -> Cause | None:
 
 
 SIGNATURES: tuple[Signature, ...] = (
+    # what makes the measurement itself worthless
     client_bound,
-    proxied,
-    slow_path,
     usage_contradicts,
     count_too_high,
     other_traffic,
+    # another thing than the plan was measured
     other_checkpoint,
     not_as_asked,
-    other_version,
+    # what the load met
     early_ends,
     fewer_streams,
     preempted,
@@ -290,12 +291,17 @@ SIGNATURES: tuple[Signature, ...] = (
     low_acceptance,
     high_acceptance,
     cold_cache,
-    smaller_pool,
+    # what the machine did meanwhile
     throttled,
-    falling_rate,
     other_gpu_user,
+    falling_rate,
+    # what is so, whether or not it was felt
+    other_version,
     capture_exceeded,
     peer_access_off,
+    smaller_pool,
+    slow_path,
+    proxied,
     hosts_busy,
 )
 """Most direct first."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from qwendeploy.documents import Cause, TimelinePoint
 from qwendeploy.verification.evidence import Evidence
+from qwendeploy.verification.telemetry import POWER_CAP
 
 THROTTLE_SHARE = 0.2
 """Share of samples with a throttle reason from which it is named; single samples are spikes."""
+USUAL_CAP = 0.98
+"""Share of a card's own power limit from which running into it is how the card always runs."""
 DRIFT = -0.02
 """Rate per minute, relative, from which a fall is named (thermal soak is about 4 % in 55 min)."""
 
 
 def throttled(evidence: Evidence) -> Cause | None:
     cards = [card for point in evidence.run.timeline for card in point.gpu]
-    reasons = [str(card["throttle"]) for card in cards if card.get("throttle")]
+    reasons = [str(card["throttle"]) for card in cards if card.get("throttle") and _held(card)]
     if not cards or len(reasons) / len(cards) < THROTTLE_SHARE:
         return None
     most = max(set(reasons), key=reasons.count)
@@ -29,6 +34,14 @@ def throttled(evidence: Evidence) -> Cause | None:
         evidence=told,
         fix="cooling, or the power cap (`nvidia-smi -q -d POWER,PERFORMANCE`)",
     )
+
+
+def _held(card: Mapping[str, float | str | None]) -> bool:
+    """Whether a card is held back by more than the limit that it is sold with."""
+    cap, usual = card.get("power_cap_w"), card.get("power_default_w")
+    known = isinstance(cap, int | float) and isinstance(usual, int | float)
+    at_the_usual = known and float(cap or 0) >= USUAL_CAP * float(usual or 0)
+    return card.get("throttle") != POWER_CAP or not at_the_usual
 
 
 def falling_rate(evidence: Evidence) -> Cause | None:

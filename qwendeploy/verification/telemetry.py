@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+POWER_CAP = "software power cap"
 THROTTLE_REASONS = {
-    0x4: "software power cap",
+    0x4: POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
@@ -59,6 +60,7 @@ class Gpus:
     def _one(self, index: int, handle: Any) -> dict[str, float | str | None]:
         power = self._ask("nvmlDeviceGetPowerUsage", handle)
         cap = self._ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        usual = self._ask("nvmlDeviceGetPowerManagementDefaultLimit", handle)
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
         busy = self._ask("nvmlDeviceGetUtilizationRates", handle)
         bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
@@ -70,6 +72,7 @@ class Gpus:
             "temperature_c": self._ask("nvmlDeviceGetTemperature", handle, 0),
             "power_w": None if power is None else power / 1e3,
             "power_cap_w": None if cap is None else cap / 1e3,
+            "power_default_w": None if usual is None else usual / 1e3,
             "memory_used_mib": None if memory is None else memory.used / 2**20,
             "utilization": None if busy is None else busy.gpu / 100,
             "processes": None if processes is None else float(len(processes)),

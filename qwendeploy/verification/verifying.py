@@ -21,10 +21,16 @@ from qwendeploy.verification.stages import SERVER_GONE, run_stages
 from qwendeploy.verification.target import Target
 from qwendeploy.verification.verdict import RATE, Overall, judge_all, overall
 
+ANOTHER_SERVER = {"applied-differs", "other-checkpoint", "other-engine-version"}
+CAUSES_OF_FIRST_TOKENS = ANOTHER_SERVER | {
+    "client-bound", "other-traffic", "throttled", "other-gpu-user", "no-peer-access", "slow-path",
+    "proxy", "host-busy",
+}  # fmt: skip
 CAUSES_OF = {
-    "ttft_warm_ms": {"prefix-cache-cold", "proxy", "host-busy", "other-traffic"},
-    "ttft_cold_ms": {"proxy", "host-busy", "other-traffic", "throttled"},
-    "kv_pool_blocks": {"smaller-pool", "applied-differs", "other-gpu-user", "other-engine-version"},
+    "ttft_warm_ms": {"prefix-cache-cold", *CAUSES_OF_FIRST_TOKENS},
+    "ttft_cold_ms": CAUSES_OF_FIRST_TOKENS,
+    "kv_pool_blocks": ANOTHER_SERVER | {"smaller-pool", "other-gpu-user"},
+    "kv_pool_tokens": ANOTHER_SERVER | {"smaller-pool", "other-gpu-user"},
 }
 """Quantities that only some causes explain; the others are explained by any."""
 CAUSES_OF_SPEED = {
