@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import docker.errors
 import pytest
+import urllib3.exceptions
 from plan_samples import DIGEST
 
 from qwendeploy.errors import EnvironmentProblem
@@ -132,3 +133,22 @@ def test_pull_that_fails_says_what_to_do(error: str, hint: str) -> None:
 
     assert error in problem.value.what
     assert hint in (problem.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead(0 bytes read)"),
+        urllib3.exceptions.ReadTimeoutError(cast(Any, None), "/images/create", "Read timed out."),
+        ConnectionResetError(104, "Connection reset by peer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_daemon_that_ends_in_the_middle_of_a_pull_is_told(broken: Exception) -> None:
+    class Ending(Registry):
+        def pull(self, repository: str, *, tag: str, **_: Any) -> Iterator[dict[str, Any]]:
+            yield from super().pull(repository, tag=tag)
+            raise broken
+
+    with pytest.raises(EnvironmentProblem, match="the Docker daemon d(oes|id) not answer"):
+        ensure(Ending([], EVENTS[:2]), "a/b:v1")

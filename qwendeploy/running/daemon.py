@@ -55,6 +55,7 @@ def _knock(host: str) -> None:
 def told_as_environment(doing: str = "") -> Iterator[None]:
     """Turn errors of daemon and socket into an ``EnvironmentProblem`` with the way out."""
     import docker.errors
+    import urllib3.exceptions
 
     try:
         yield
@@ -65,7 +66,8 @@ def told_as_environment(doing: str = "") -> Iterator[None]:
         raise
     except docker.errors.APIError as problem:
         raise refused(problem.explanation or str(problem), doing) from None
-    except (docker.errors.DockerException, OSError) as problem:
+    # a stream that breaks off is told by the library below, which has errors of its own
+    except (docker.errors.DockerException, urllib3.exceptions.HTTPError, OSError) as problem:
         raise unreachable(f"{type(problem).__name__}: {problem}", doing) from None
 
 
