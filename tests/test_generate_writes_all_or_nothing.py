@@ -315,6 +315,24 @@ def test_failure_in_the_middle_leaves_no_file(
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["directory", "binary"])
+def test_secrets_that_cannot_be_read_stop_before_anything_is_written(
+    tmp_path: Path, command: Run, kind: str
+) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    if kind == "directory":
+        (place / "secrets.env").mkdir()
+    else:
+        (place / "secrets.env").write_bytes(b"\xff\xfe")
+
+    code, out, err = command("generate", stored(tmp_path), "-o", place)
+
+    assert (code, out) == (2, "")
+    assert f"{place / 'secrets.env'}: cannot be used" in err
+    assert [path.name for path in place.iterdir()] == ["secrets.env"]
+
+
 def test_json_of_nothing_written_is_refused(tmp_path: Path, command: Run) -> None:
     code, out, err = command("generate", stored(tmp_path), "--json")
 

@@ -150,5 +150,5 @@ def test_daemon_that_ends_in_the_middle_of_a_pull_is_told(broken: Exception) -> 
             yield from super().pull(repository, tag=tag)
             raise broken
 
-    with pytest.raises(EnvironmentProblem, match="the Docker daemon d(oes|id) not answer"):
+    with pytest.raises(EnvironmentProblem, match=r"the Docker daemon d(oes|id) not answer"):
         ensure(Ending([], EVENTS[:2]), "a/b:v1")

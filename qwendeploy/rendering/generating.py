@@ -10,7 +10,7 @@ from qwendeploy.planning.identity import plan_id
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
 from qwendeploy.rendering.page import SECRETS_FILE, TEXT
-from qwendeploy.rendering.writer import Written, write, write_secrets
+from qwendeploy.rendering.writer import Written, present_secrets, write, write_secrets
 
 EDITED = (
     "option, flags or operating point do not belong to the plan's id: it was edited by hand, and"
@@ -46,6 +46,8 @@ def generate(
         files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
     # the plan goes along as it was written, so that generating beside it changes nothing
     files["plan.yaml"] = (text, TEXT)
+    # before anything is written: a set without its secrets would be half a set
+    present_secrets(directory)
     done = write(files, directory, force=force)
     required = set(launch.required_secrets)
     if kind == "kubernetes":

@@ -123,6 +123,23 @@ def _set_mode(path: Path, mode: int) -> None:
         path.chmod(mode)
 
 
+def present_secrets(directory: Path) -> str:
+    """Return the text of ``secrets.env``, empty if it is not there.
+
+    Raises:
+        UserError: it is there, but cannot be read.
+    """
+    path = directory / SECRETS_FILE
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(
+            f"cannot be used: {getattr(problem, 'strerror', None) or problem}",
+            where=str(path),
+            hint="it holds one NAME=value a line; move what is there away",
+        ) from None
+
+
 def write_secrets(
     directory: Path, *, api_key: str, hub_token: str, required: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -137,7 +154,7 @@ def write_secrets(
     path = directory / SECRETS_FILE
     notes: list[str] = []
     try:
-        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        present = present_secrets(directory)
         text = present or _secrets_head(api_key, hub_token)
         held = variables(text)
         if api_key in required and not held.get(api_key):
@@ -150,9 +167,9 @@ def write_secrets(
         elif stat.S_IMODE(path.stat().st_mode) != SECRET:
             path.chmod(SECRET)
             notes.append(f"{path} was readable by others; its mode is 0600 now")
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
         raise UserError(
-            f"cannot be used: {getattr(problem, 'strerror', None) or problem}", where=str(path)
+            f"cannot be written: {problem.strerror or problem}", where=str(path)
         ) from None
     return tuple(notes)
 
