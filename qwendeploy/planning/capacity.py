@@ -62,7 +62,7 @@ def capacity_lines(
         return (lines[0].split(";")[0] + ": every request can have the full length.",), ()
     changes = [
         f"{label}: {other.text(workload.concurrency)}"
-        for label, other in _variants(option, scene)
+        for label, other in [*_lighter_weights(result, best), *_variants(option, scene)]
         if (other.full, other.context) != (room.full, room.context)
     ]
     if changes:
@@ -116,6 +116,24 @@ def _room(memory: Memory, option: Option, concurrency: int) -> Room:
     share = -(-concurrency // option.replicas)
     full = memory.running_at(memory.max_model_len) * option.replicas
     return Room(full, memory.longest_for(share))
+
+
+def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
+    """Return what the same option would hold with the best of the lighter weights, if any can."""
+    option, workload = best.candidate.option, result.scene.workload
+    for item in result.ranked:
+        other, memory = item.candidate.option, item.candidate.memory
+        same = {"checkpoint": option.checkpoint, "quant": option.quant}
+        if other.quant == option.quant or not isinstance(memory, Memory):
+            continue
+        if other.model_copy(update=same) == option and memory.weights.value < _weights(best):
+            return [(f"{other.quant} weights", _room(memory, other, workload.concurrency))]
+    return []
+
+
+def _weights(item: Scored) -> float:
+    memory = item.candidate.memory
+    return memory.weights.value if isinstance(memory, Memory) else 0.0
 
 
 def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:

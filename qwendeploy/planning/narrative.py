@@ -300,11 +300,12 @@ def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> It
         and item.candidate.option.quant == option.quant
         and item.candidate.option.prefix_cache
     ]
-    rate = cached[0].predictions.aggregate_decode_tps if cached else None
+    first = next(iter(rank(cached, result.scene.workload.objective)), None)
+    rate = first.predictions.aggregate_decode_tps if first else None
     if rate is not None:
         text += (
             f". For agents: --spec none has caching on and decodes at {rate.value:,.0f} "
-            f"({rate.low:,.0f}–{rate.high:,.0f}) tok/s"
+            f"({rate.low:,.0f}–{rate.high:,.0f}) tok/s with separate contexts"
         )
     yield PlanWarning(rule=TWIN, text=text)
 

@@ -79,10 +79,10 @@ class Scored:
     def standing(self) -> int:
         """The tier as far as it speaks for the image.
 
-        A third party's build has to be measured itself to go before upstream: its sister's series
-        tells its rate, not that it runs.
+        A third party's build has to be measured itself to go before upstream, which needs no trust
+        in it: its sister's series tells its rate, not that it runs.
         """
-        return 2 if self.tier == 1 and self.candidate.option.fork else self.tier
+        return 3 if self.tier > 0 and self.candidate.option.fork else self.tier
 
     @property
     def complexity(self) -> tuple[int, int, int]:
@@ -178,6 +178,7 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
             -1: "was run on this machine",
             0: "was measured on this card",
             1: "was measured on this card in a sister image",
+            2: "needs no third party's image",
         }[best.standing]
     if best.evidence < other.evidence:
         return "is better measured"
