@@ -32,8 +32,8 @@ _CAPABLE = re.compile(
 )
 """``cc 12.0`` or ``sm_120`` behind a name."""
 _OTHER_MAKER = re.compile(
-    r"\b(?:amd|radeon|instinct|rx ?[5-9]\d{3}|w[67]\d00|mi\d{3}\w?|gfx\d+|ryzen|intel|arc|flex \d{3}"
-    r"|gaudi ?\d?|apple|m[1-9] (?:pro|max|ultra)|tpu|ascend|910[bc]|trainium\d?|inferentia\d?)\b",
+    r"\b(?:amd|radeon|instinct|rx ?[5-9]\d{3}|w[67]\d00|mi\d{3}\w?|gfx\d+|ryzen|intel|arc"
+    r"|flex \d{3}|gaudi ?\d?|apple|m[1-9] (?:pro|max|ultra)|tpu|ascend|910[bc]|trainium\d?|inferentia\d?)\b",
     re.IGNORECASE,
 )
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
@@ -191,7 +191,7 @@ def _unknown(
             where="--gpu",
             hint="name one of them, or add --vram",
         )
-    if _OTHER_MAKER.search(as_stated) and not capability:
+    if _OTHER_MAKER.search(as_stated):
         return UserError(
             f"{as_stated!r} is no card of NVIDIA: plans are for NVIDIA cards, of others there are"
             " no measurements here",
