@@ -153,6 +153,17 @@ def test_secrets_of_the_user_stay_and_get_their_mode(tmp_path: Path, command: Ru
     assert "HF_TOKEN" in out
 
 
+def test_quotes_around_a_secret_are_noticed(tmp_path: Path, command: Run) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / "secrets.env").write_text("VLLM_API_KEY='mine'\nHF_TOKEN=hf_x\n")
+
+    _, out, _ = command("generate", stored(tmp_path), "-o", place)
+
+    assert "VLLM_API_KEY in" in out and "leave them out" in out
+    assert "HF_TOKEN in" not in out and "mine" not in out
+
+
 def test_kubernetes_always_gets_a_key(tmp_path: Path, command: Run) -> None:
     command("generate", stored(tmp_path), "-f", "kubernetes", "-o", tmp_path / "out")
 

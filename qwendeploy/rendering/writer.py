@@ -162,6 +162,12 @@ def write_secrets(
             notes.append(f"a new key for clients is in {path} as {api_key}")
         if hub_token in required and not held.get(hub_token):
             notes.append(f"write {hub_token}=... into {path}: a checkpoint is gated")
+        notes += [
+            f"{name} in {path} is in quotes, which Docker takes for a part of the value and others"
+            " do not: leave them out"
+            for name, value in held.items()
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        ]
         if text != present:
             _replace_all({SECRETS_FILE: (text, SECRET)}, directory)
         elif stat.S_IMODE(path.stat().st_mode) != SECRET:
