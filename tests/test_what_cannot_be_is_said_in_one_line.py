@@ -117,3 +117,25 @@ def test_whoever_has_read_enough_ends_it_well(tmp_path: Path, verb: list[str]) -
             check=False,
         )
         assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_verify_sh_without_the_program_says_how_to_have_it(run: Any, tmp_path: Path) -> None:
+    plan, folder = tmp_path / "plan.yaml", tmp_path / "deploy"
+    assert run("recommend", "--gpu", "H200", "-o", plan).code == 0
+    assert run("generate", plan, "-f", "docker", "-o", folder).code == 0
+    (tmp_path / "qwendeploy").mkdir()  # as in a checkout, where the package has the same name
+
+    ran = subprocess.run(
+        ["/bin/bash", str(folder / "verify.sh")],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.returncode == 4
+    assert ran.stderr.splitlines() == [
+        "qwendeploy is not on the PATH: activate its environment or set QWENDEPLOY to its path"
+    ]

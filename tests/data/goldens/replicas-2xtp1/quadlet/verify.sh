@@ -16,4 +16,9 @@ if [[ -e "${here}/secrets.env" ]]; then
   done <"${here}/secrets.env"
 fi
 
-exec "${QWENDEPLOY:-qwendeploy}" verify "${here}/plan.yaml" --base-url http://127.0.0.1:8000 "$@"
+program=${QWENDEPLOY:-qwendeploy}
+if ! command -v "${program}" >/dev/null; then
+  echo "${program} is not on the PATH: activate its environment or set QWENDEPLOY to its path" >&2
+  exit 4
+fi
+exec "${program}" verify "${here}/plan.yaml" --base-url http://127.0.0.1:8000 "$@"
