@@ -75,6 +75,12 @@ SCENES: dict[str, tuple[str, int, Workload, Request]] = {
         Workload(concurrency=4, max_context=32768, quality=Quality.ANY),
         Request(pins=Pins(engine="llama.cpp", tp=2, kv_cache_dtype="fp8")),
     ),
+    "gguf-on-an-arm-host": (
+        "GB10",
+        1,
+        Workload(concurrency=2, max_context=16384, quality=Quality.ANY),
+        Request(pins=Pins(engine="llama.cpp")),
+    ),
     "weights-on-disk": (
         "RTX PRO 6000 Blackwell Workstation",
         2,
@@ -151,6 +157,7 @@ def test_artefact_is_audited_as_the_plan_says(scene: str, kind: str, tmp_path: P
         ("a-pool-that-may-be-too-small", "kv-too-small-for-max-model-len"),
         ("gguf-in-small-slots", "slots-share-context"),
         ("gguf-that-may-not-fit", "gguf-does-not-fit"),
+        ("gguf-on-an-arm-host", "image-llama-cpp-cuda-x86"),
     ],
 )
 def test_plan_itself_says_what_audit_would_warn_of(scene: str, warning: str) -> None:
