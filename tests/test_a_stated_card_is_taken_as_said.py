@@ -54,7 +54,7 @@ MISSING = [
     ("Foo 9000 cc 12.0", None, ("add its memory", "'Foo 9000 cc 12.0' --vram 48")),
     ("RTX 5065 Ti", None, ("did you mean", "RTX 5060 Ti 16GB")),
     ("", None, ("no card is named",)),
-    ("apple m4 max", None, ("no card of NVIDIA",)),
+    ("apple m4 max", 64, ("no card of NVIDIA",)),
     ("rx 9070 xt", None, ("no card of NVIDIA",)),
     ("Foo 9000GB 9999GB", None, ("no memory of a GPU",)),
     ("4090 cc 12.0", None, ("compute capability 8.9, not 12.0",)),

@@ -10,7 +10,8 @@ from qwendeploy.errors import UserError
 from qwendeploy.hardware.catalogue import Catalogue, CatalogueGpu
 from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.memory import serving_memory_mib
-from qwendeploy.hardware.naming import series_capability, vgpu_board
+from qwendeploy.hardware.naming import vgpu_board
+from qwendeploy.hardware.stated_card import stated_card
 from qwendeploy.hardware.usable import judge
 from qwendeploy.hardware.values import VERSION
 from qwendeploy.units import MIB
@@ -18,23 +19,10 @@ from qwendeploy.units import MIB
 STUDY_CARD = "RTX PRO 6000 Blackwell Workstation"
 """The card of the published study (two of them)."""
 STUDY_COUNT = 2
-MAX_GIB = 2048
-"""No GPU has as much; more is a slip of the pen."""
 
 _COUNTED = re.compile(r"^\s*([1-9]\d?)\s*(?:x|×|\*)\s*(?=\S)", re.IGNORECASE | re.ASCII)
 _COUNTED_LAST = re.compile(
     r"(?<=\S)(?:\s*[×*]|\s+x|(?<=\d)x)\s*([1-9]\d?)\s*$", re.IGNORECASE | re.ASCII
-)
-_SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE | re.ASCII)
-_CAPABLE = re.compile(
-    r"[\s,(]+(?:cc|sm|compute(?:[ _]cap(?:ability)?)?)[ _:=]*(?:(\d{1,2}\.\d)|(\d{2,3}))\)?\s*$",
-    re.IGNORECASE | re.ASCII,
-)
-"""``cc 12.0`` or ``sm_120`` behind a name."""
-_OTHER_MAKER = re.compile(
-    r"\b(?:amd|radeon|instinct|rx ?[5-9]\d{3}|w[67]\d00|mi\d{3}\w?|gfx\d+|ryzen|intel|arc"
-    r"|flex \d{3}|gaudi ?\d?|apple|m[1-9] (?:pro|max|ultra)|tpu|ascend|910[bc]|trainium\d?|inferentia\d?)\b",
-    re.IGNORECASE,
 )
 _DRIVER = re.compile(rf"^(?:{VERSION}|\d{{3}})$")
 
@@ -67,44 +55,22 @@ def stated_machine(
     gpu, count = _counted(gpu, count)
     if not gpu.strip():
         raise UserError("no card is named", where="--gpu", hint="write 'RTX PRO 6000'")
-    as_stated = gpu.strip()
-    gpu, stated_capability = _capable(gpu)
     if driver is not None and not _DRIVER.match(driver):
         raise UserError(
             f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
         )
-    if vram_gib is not None and not 0.5 <= vram_gib <= MAX_GIB:
-        raise UserError(f"{vram_gib:g} GiB is no memory of a GPU", where="--vram")
-    memory = round(vram_gib * 1024) if vram_gib is not None else None
-    card = catalogue.find(gpu, memory_mib=memory)
-    if (
-        memory is None
-        and (sized := _SIZED.search(gpu))
-        and not (card and card.has_memory(int(sized[1]) * 1024))
-    ):
-        memory = int(sized[1]) * 1024
-        if not 1 <= int(sized[1]) <= MAX_GIB:
-            raise UserError(f"{sized[1]} GiB is no memory of a GPU", where="--gpu")
-    capability = card.compute_capability if card else None
-    capability = capability or stated_capability or series_capability(gpu)
-    if stated_capability not in (None, capability):
-        raise UserError(
-            f"{gpu} has compute capability {capability}, not {stated_capability}",
-            where="--gpu",
-            hint="leave it out",
-        )
-    if card is None and (capability is None or memory is None):
-        raise _unknown(as_stated, gpu, catalogue, capability, memory)
+    stated = stated_card(gpu, vram_gib, catalogue)
+    card, memory = stated.card, stated.memory_mib
     _check_nvlink(card, count, nvlink)
     gpus = tuple(
         Gpu(
             index=index,
-            name=card.name if card else gpu.strip(),
+            name=stated.name,
             model=card.name if card else None,
             memory_mib=_stated_memory(card, memory),
-            compute_capability=capability,
-            compute_capability_by_name=capability is not None and stated_capability is None,
-            vgpu=vgpu_board(gpu) is not None,
+            compute_capability=stated.compute_capability,
+            compute_capability_by_name=stated.by_name,
+            vgpu=vgpu_board(stated.name) is not None,
         )
         for index in range(count)
     )
@@ -139,14 +105,6 @@ def _counted(gpu: str, count: int | None) -> tuple[str, int]:
     return name, stated
 
 
-def _capable(gpu: str) -> tuple[str, str | None]:
-    """Return a name without the compute capability behind it, and that."""
-    match = _CAPABLE.search(gpu)
-    if match is None:
-        return gpu, None
-    return gpu[: match.start()], match[1] or f"{match[2][:-1]}.{match[2][-1]}"
-
-
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
     if card is None or card.vendor == "NVIDIA":
         return machine
@@ -176,37 +134,6 @@ def assumed_machine(catalogue: Catalogue, count: int | None = None) -> Machine:
     machine = stated_machine(STUDY_CARD, count or STUDY_COUNT, catalogue=catalogue)
     note = "no GPU is stated and none is in this computer: the study's card is assumed"
     return machine.model_copy(update={"origin": "assumed", "notes": (note,)})
-
-
-def _unknown(
-    as_stated: str, gpu: str, catalogue: Catalogue, capability: str | None, memory: int | None
-) -> UserError:
-    """Return the refusal of a name, with what resembles it and what else to state of it."""
-    near = catalogue.near(gpu)
-    meant = f"; did you mean {', '.join(near)}?" if near else ""
-    meanings = [card.name for card in catalogue.candidates(gpu)]
-    if len(meanings) > 1:
-        return UserError(
-            f"{gpu!r} names unlike cards: {', '.join(meanings)}",
-            where="--gpu",
-            hint="name one of them, or add --vram",
-        )
-    if _OTHER_MAKER.search(as_stated):
-        return UserError(
-            f"{as_stated!r} is no card of NVIDIA: plans are for NVIDIA cards, of others there are"
-            " no measurements here",
-            where="--gpu",
-        )
-    name = as_stated if capability else f"{as_stated} cc 12.0"
-    what = [] if capability else ["its compute capability"]
-    what += [] if memory else ["its memory"]
-    return UserError(
-        f"no card is known as {gpu!r}{meant}",
-        where="--gpu",
-        hint=f"for a card that is not listed add {' and '.join(what)}, for instance"
-        f" --gpu '{name}' --vram {memory // 1024 if memory else 48}; or give what nvidia-smi"
-        " prints with --machine",
-    )
 
 
 def _stated_memory(card: CatalogueGpu | None, memory: int | None) -> int | None:
