@@ -139,8 +139,8 @@ class GpuCatalogue:
 
         A name cut by the tool (``NVIDIA RTX PRO 6000 Blac...``) means every card whose printed
         name goes on from there. Memory and power cap narrow the choice where they can: a cap
-        above a card's own rules it out, a memory size that no candidate has (rebuilt cards)
-        rules out none.
+        above a card's own rules it out; a memory size that no candidate has is a rebuilt card's,
+        which mostly have twice the chips' own.
         """
         found = self._named(name)
         if not found and (sized := _SIZE.match(name)):
@@ -149,7 +149,8 @@ class GpuCatalogue:
         found = found or self._reordered(name)
         if memory_mib is not None:
             fitting = [model for model in found if model.has_memory(memory_mib)]
-            found = fitting or found
+            doubled = [model for model in found if model.has_memory(memory_mib / 2)]
+            found = fitting or doubled or found
         if power_w is not None and len(found) > 1:
             found = _narrowed_by_power(found, power_w)
         return tuple(found)
