@@ -17,7 +17,7 @@ from starting_plans import Box
 
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.compose import ROUTER_IMAGE
-from qwendeploy.running import http
+from qwendeploy.running import http, watching
 from qwendeploy.verification.metrics import parse_metrics
 
 pytestmark = pytest.mark.container
@@ -175,6 +175,7 @@ def test_router_spreads_requests_and_streams(box: Box) -> None:
         ]
         both = parse_metrics(http.get(f"{launch.base_url}/metrics").text)
         second = http.get(f"{launch.base_url}/replicas/2/metrics").text
+        states = watching.status(None)
 
     # each replica answered some of the requests
     assert all(tokens and tokens > 0 for tokens in served)
@@ -182,6 +183,7 @@ def test_router_spreads_requests_and_streams(box: Box) -> None:
     assert both.get("generation_tokens") == sum(tokens or 0 for tokens in served)
     assert both.engines == 2
     assert 'vllm:num_requests_running{engine="2.0"' in second
+    assert [(one.serving, one.base_url) for one in states] == [(True, None)] * 2
     # the server sends a token every 20 ms: a buffering router would deliver them at once
     assert all(last - first > 0.1 for first, last in arrivals)
 

@@ -72,22 +72,26 @@ def _status(container: Any) -> Status:
     state = attributes["State"]
     url = _base_url(attributes)
     running = container.status == "running"
-    serving = running and url is not None and http.get(f"{url}/health").status == 200
+    health = str((state.get("Health") or {}).get("Status", "not checked"))
+    # a replica behind a router has no port of its own: Docker's own check tells
+    answers = health == "healthy" if url is None else http.get(f"{url}/health").status == 200
+    serving = running and answers
     log = BootLog()
     causes: tuple[Cause, ...] = ()
     metrics = ""
-    if serving and url is not None:
+    if serving:
         log.phase = "serving"
+    if serving and url is not None:
         page = http.get(f"{url}/metrics")
         metrics = page.text if page.status == 200 else ""
-    else:
+    if not serving:
         log, causes = _looked_into(container)
     return Status(
         name=str(container.name),
         container_id=str(container.id),
         plan_id=found.plan_of(container),
         state=str(container.status),
-        health=str((state.get("Health") or {}).get("Status", "not checked")),
+        health=health,
         serving=serving,
         phase=PHASES[log.phase] if running else f"ended while {PHASES[log.phase]}",
         image=found.details_of(container).get("image") or str(attributes["Config"]["Image"]),
