@@ -56,10 +56,17 @@ def cache_config(metrics: str) -> dict[str, str]:
     return {}
 
 
-def gauge(metrics: str, name: str) -> float | None:
-    """Return the sum of a gauge over its labels, ``None`` where it is missing."""
-    found = [match["value"] for match in _SAMPLE.finditer(metrics) if match["name"] == name]
-    try:
-        return sum(float(value) for value in found) if found else None
-    except ValueError:
-        return None
+def gauge(metrics: str, *names: str, mean: bool = False) -> float | None:
+    """Return the sum of a gauge over its labels, or their mean; ``None`` where it is missing.
+
+    Of several names the first that is there counts.
+    """
+    for name in names:
+        found = [match["value"] for match in _SAMPLE.finditer(metrics) if match["name"] == name]
+        try:
+            values = [float(value) for value in found]
+        except ValueError:
+            return None
+        if values:
+            return sum(values) / (len(values) if mean else 1)
+    return None

@@ -99,9 +99,14 @@ def _status(container: Any) -> Status:
         started_at=str(state["StartedAt"]),
         restarts=int(attributes.get("RestartCount", 0)),
         exit_code=None if running else int(state["ExitCode"]),
-        running_requests=http.gauge(metrics, "vllm:num_requests_running"),
-        waiting_requests=http.gauge(metrics, "vllm:num_requests_waiting"),
-        kv_usage=http.gauge(metrics, "vllm:kv_cache_usage_perc"),
+        running_requests=http.gauge(
+            metrics, "vllm:num_requests_running", "llamacpp:requests_processing"
+        ),
+        waiting_requests=http.gauge(
+            metrics, "vllm:num_requests_waiting", "llamacpp:requests_deferred"
+        ),
+        # each engine of several has a pool of its own
+        kv_usage=http.gauge(metrics, "vllm:kv_cache_usage_perc", mean=True),
         causes=causes,
     )
 
