@@ -392,3 +392,16 @@ def test_tools_of_other_makers_are_named_not_read() -> None:
     reading = read_text(text, "text")
     assert reading.is_empty()
     assert "another maker" in reading.notes[0]
+
+
+def test_a_bare_number_is_memory_only_where_the_card_has_as_much() -> None:
+    rows = "0, NVIDIA GeForce RTX 3090, 30, 1695, {}, P2\n"
+    assert cards(read(rows.format(9751)))[0][2] is None
+    assert cards(read(rows.format(24576)))[0][2] == 24576
+    assert cards(read(rows.format(49152)))[0][2] == 49152
+    box = table([row(0, "NVIDIA GeForce RTX 3090", total=24576)])
+    assert cards(read(box, rows.format(49152)))[0][2] == 24576
+
+
+def test_signs_that_markdown_escapes_are_plain() -> None:
+    assert cards(read(OLD.replace("| 0. ", "\\| 0\\. "))) == [(0, "Tesla C2075", 5375)]

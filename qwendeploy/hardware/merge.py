@@ -9,7 +9,7 @@ kind of card is noted, since the texts may come from two machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from qwendeploy.documents import Gpu, Machine, MigDevice
 from qwendeploy.hardware.catalogue import Catalogue
@@ -149,6 +149,8 @@ def _best_name(readings: list[GpuReading]) -> str | None:
 
 
 def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: list[str]) -> Gpu:
+    if any(gpu.memory_mib and not gpu.memory_guessed for gpu in readings):
+        readings = [replace(g, memory_mib=None) if g.memory_guessed else g for g in readings]
     values = {
         item.name: _value(readings, item.name)
         for item in fields(GpuReading)
@@ -179,6 +181,8 @@ def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: li
     if free is None and isinstance(used, int) and isinstance(total, int):
         free = max(total - used, 0)
     unsupported = bool(values.pop("memory_unsupported"))
+    if values.pop("memory_guessed") and isinstance(total, int) and _is_no_size(known, total):
+        total = values["memory_mib"] = values["memory_used_mib"] = free = None
     return Gpu(
         index=index,
         name=name,
@@ -195,6 +199,14 @@ def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: li
         memory_free_mib=free if total is not None else None,
         memory_shared=unsupported and total is None,
         **{key: value for key, value in values.items() if key not in ("name", "vgpu")},
+    )
+
+
+def _is_no_size(known: Naming, total: int) -> bool:
+    """Say whether a bare number is none of the named cards' memory, as sold or doubled."""
+    return bool(known.cards) and all(
+        card.has_memory(total) is False and card.has_memory(total / 2) is False
+        for card in known.cards
     )
 
 

@@ -297,5 +297,6 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
     gpu.faults.extend(dict.fromkeys(faults))
     total = max(sizes or plain, default=0)
     gpu.memory_mib = total or None
+    gpu.memory_guessed = bool(total) and not sizes
     gpu.memory_unsupported = not total and absent > 0
     return gpu

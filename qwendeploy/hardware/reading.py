@@ -42,6 +42,8 @@ class GpuReading:
     memory_used_mib: int | None = None
     memory_free_mib: int | None = None
     memory_unsupported: bool = False
+    memory_guessed: bool = False
+    """Whether the total is a bare number of a row without header, which may be anything."""
     compute_capability: str | None = None
     mig: bool | None = None
     vgpu: bool | None = None

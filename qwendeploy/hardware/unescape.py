@@ -19,6 +19,8 @@ _ESCAPED_LINE = re.compile(r"\\n(?=[|+0-9\s]|GPU|\"|$)")
 _CONTROL_WORDS = (("\\r", ""), ("\\t", "\t"), ('\\"', '"'))
 _LITERAL = re.compile(r"^\s*[rbf]{0,2}([\"'])(.{0,4000})\\n\1[,)+;]?\s*$")
 """A line as a program's source holds it: ``"GPU0\\t X \\tPHB\\n"``."""
+_MARKDOWN = re.compile(r"\\([|._#\[\]-])")
+"""Signs that Markdown editors escape."""
 MAX_STRINGS = 10_000
 
 
@@ -32,7 +34,7 @@ def unescaped(text: str) -> str:
         text = html.unescape(_BREAK.sub("\n", text))
     if "<nvidia_smi_log" not in text and "<" in text:
         text = _MARKUP.sub("", _BREAK.sub("\n", text))
-    return text.replace("\\|", "|")
+    return _MARKDOWN.sub(r"\1", text)
 
 
 def _from_json(text: str) -> str:
