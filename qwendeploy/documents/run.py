@@ -263,6 +263,6 @@ class VerifyReport(Document):
     causes: tuple[Cause, ...] = ()
     gates: tuple[Gate, ...] = ()
     accepted: str = ""
-    """Drafts accepted in the run beside what the plan assumes, in words."""
+    """What the plan assumes of accepted drafts, in words; empty where none were counted."""
     fill: Fill
     run: RunDocument

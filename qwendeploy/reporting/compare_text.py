@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from qwendeploy.figures import LEVEL
-from qwendeploy.reporting.verify_text import NAMES, figure_text
+from qwendeploy.reporting.verify_text import figure_text, quantity_name
 from qwendeploy.verification.comparing import Comparison, Difference
 
 
@@ -33,7 +33,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _difference_line(difference: Difference) -> str:
-    name = NAMES.get(difference.quantity, difference.quantity)
+    name = quantity_name(difference.quantity)
     first = figure_text(difference.first, kind=False)
     second = figure_text(difference.second, kind=False)
     line = f"{name:24} {first} -> {second}"

@@ -7,7 +7,7 @@ page, chosen to be told apart by colour-blind readers, and every mark also diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -40,7 +40,7 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     return [first + i * step for i in range(int((high - first) / step + 1e-9) + 1)]
 
 
-def band_chart(verdicts: Sequence[Verdict], names: Mapping[str, str]) -> str | None:
+def band_chart(verdicts: Sequence[Verdict], name_of: Callable[[str], str]) -> str | None:
     """Return predicted bands and measured intervals side by side, as ratios to the prediction."""
     rows = [
         (verdict, verdict.predicted, verdict.measured)
@@ -71,7 +71,7 @@ def band_chart(verdicts: Sequence[Verdict], names: Mapping[str, str]) -> str | N
     for number, (verdict, predicted, measured) in enumerate(rows):
         y = 18 + 34 * number
         left, right = x(predicted.low / predicted.value), x(predicted.high / predicted.value)
-        name = escape(names.get(verdict.quantity, verdict.quantity))
+        name = escape(name_of(verdict.quantity))
         body.append(f'<text class="label" x="8" y="{y + 9}">{name}</text>')
         body.append(
             f'<rect class="band" x="{left:.1f}" y="{y + 14}" '

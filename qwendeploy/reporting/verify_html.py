@@ -13,7 +13,7 @@ from qwendeploy.reporting.verify_charts import (
     rate_chart,
     timeline_charts,
 )
-from qwendeploy.reporting.verify_text import NAMES, figure_text
+from qwendeploy.reporting.verify_text import figure_text, quantity_name
 from qwendeploy.resources import data_dir
 from qwendeploy.units import format_count
 
@@ -48,7 +48,7 @@ def verify_html(report: VerifyReport, plan: Plan | None) -> str:
         subtitle=_subtitle(run),
         outcome=report.outcome or "measured",
         symbols=SYMBOLS,
-        names=NAMES,
+        name_of=quantity_name,
         report=report,
         run=run,
         charts=pictures,
@@ -70,12 +70,20 @@ def _subtitle(run: RunDocument) -> str:
     )
 
 
-def _spreads(run: RunDocument) -> list[Distribution]:
-    return [spread for step in run.steps for spread in step.distributions]
+def _spreads(run: RunDocument) -> list[tuple[str, Distribution]]:
+    """Return every latency with the load in which it was measured."""
+    return [(step.name, spread) for step in run.steps for spread in step.distributions]
+
+
+def _of_the_point(run: RunDocument) -> list[Distribution]:
+    """Return the latencies of the first load of each shape: the operating point's."""
+    first = {step.shape: step for step in reversed(run.steps)}
+    loads = [step for step in run.steps if first[step.shape] is step and step.shape != "soak"]
+    return [spread for step in loads for spread in step.distributions]
 
 
 def _charts(report: VerifyReport, plan: Plan | None) -> Iterator[tuple[str, str]]:
-    chart = band_chart(report.verdicts, NAMES)
+    chart = band_chart(report.verdicts, quantity_name)
     if chart:
         yield "Predicted band (bar) and measured interval (dot), prediction = 100 %", chart
     everywhere = _rate_points(report.run, plan)
@@ -86,7 +94,7 @@ def _charts(report: VerifyReport, plan: Plan | None) -> Iterator[tuple[str, str]
         if chart:
             at = f"{fixed} {here}"
             yield f"Decode rate over {by} at {at}: predicted (bar), measured (dot)", chart
-    chart = distribution_chart(_spreads(report.run))
+    chart = distribution_chart(_of_the_point(report.run))
     if chart:
         yield "Latencies in ms: range, median (dot), p95 (bar)", chart
 

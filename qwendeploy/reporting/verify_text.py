@@ -32,6 +32,8 @@ NAMES = {
     "blocks_per_request": "blocks a request",
     "ttft_end_to_end_ms": "first token, in load",
     "tpot_end_to_end_ms": "time per token, in load",
+    "goodput_rps": "goodput",
+    "requests_rps": "requests",
     "stall_ms": "pause for a prompt",
     "aggregate_decode_tps_over_content": "decode, by content",
 }
@@ -46,7 +48,7 @@ def _folded(line: str) -> list[str]:
     """Return the line in pieces of at most ``WIDTH`` columns, the later ones under the text."""
     if len(line) <= WIDTH:
         return [line]
-    row = line[:3] in (*MARKS.values(), *GATE_MARKS.values())
+    row = line[:3] in (*MARKS.values(), *GATE_MARKS.values(), "   ")
     return textwrap.wrap(
         line,
         WIDTH,
@@ -92,14 +94,16 @@ def _head(run: RunDocument) -> Iterator[str]:
         f"point  {point.get('concurrency')} streams, context {shown},"
         f" {point.get('contexts')} contexts; {run.level}, {run.status}"
     )
-    for step in run.steps:
-        if step.shape != "decode":
-            continue
+    decodes = [step for step in run.steps if step.shape == "decode"]
+    for step in decodes:
         clean = sum(window.clean for window in step.windows)
         spread = f", cv {step.cv:.1%} ({stability(step.cv)})" if step.cv is not None else ""
         steady = {True: "steady", False: "NOT steady", None: "steadiness not known"}[step.steady]
         mean = f", mean context {step.context_mean:,.0f}" if step.context_mean else ""
-        yield f"load   {len(step.windows)} windows ({clean} clean), {steady}{spread}{mean}"
+        load = ""
+        if len(decodes) > 1:
+            load = f"{step.concurrency} x {format_tokens(step.context)}: "
+        yield f"load   {load}{len(step.windows)} windows ({clean} clean), {steady}{spread}{mean}"
         for note in step.notes:
             yield f"       {note}"
 
@@ -110,6 +114,15 @@ def stability(cv: float) -> str:
         if cv < limit:
             return word
     return "unstable"
+
+
+def quantity_name(quantity: str) -> str:
+    """Return a quantity in words; of a ladder's rung with its streams and context."""
+    name, *rung = quantity.split(" ")
+    found = dict(part.split("=", 1) for part in rung if "=" in part)
+    if set(found) == {"c", "context"}:
+        return f"decode, {found['c']} x {format_tokens(int(found['context']))}"
+    return NAMES.get(name, quantity)
 
 
 def figure_text(figure: Figure | None, *, unit: bool = True, kind: bool = True) -> str:
@@ -132,7 +145,7 @@ def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     width = max([len("predicted"), *map(len, texts)])
     yield f"     {'quantity':24} {'predicted':{width}}  measured"
     for verdict, predicted in zip(seen, texts, strict=True):
-        name = NAMES.get(verdict.quantity, verdict.quantity)
+        name = quantity_name(verdict.quantity)
         measured = figure_text(verdict.measured, kind=False)
         line = f"{MARKS[verdict.outcome]}  {name:24} {predicted:{width}}  {measured}"
         if verdict.outcome != "confirmed" and verdict.reason:
@@ -140,7 +153,7 @@ def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield line
     for verdict in verdicts:
         if verdict.measured is None:
-            name = NAMES.get(verdict.quantity, verdict.quantity)
+            name = quantity_name(verdict.quantity)
             yield f"{MARKS[verdict.outcome]}  {name:24} {verdict.reason}"
 
 
@@ -160,10 +173,10 @@ def _acceptance(report: VerifyReport) -> Iterator[str]:
     for name in ("acceptance_length", "kv_usage"):
         figure = report.run.figures.get(name)
         if figure is not None:
-            beside = (
-                f"; {report.accepted}" if name == "acceptance_length" and report.accepted else ""
-            )
-            yield f"     {NAMES[name]:24} {figure_text(figure, kind=False)}, measured{beside}"
+            line = f"     {NAMES[name]:24} {figure_text(figure, kind=False)}, measured"
+            if name == "acceptance_length" and report.accepted:
+                line += f"; {report.accepted}"
+            yield line
 
 
 def _fill_lines(fill: Fill) -> Iterator[str]:

@@ -49,11 +49,13 @@ class Acceptance:
             return predicted.low / up, predicted.high / down
         return predicted.low * down, predicted.high * up
 
+    @property
+    def assumption(self) -> str:
+        """What the plan assumes, in words."""
+        return f"the plan assumes {self.low:.2f} to {self.high:.2f} ({self.content} text)"
+
     def __str__(self) -> str:
-        return (
-            f"{self.measured.value:.2f} tokens a step, the plan assumes {self.low:.2f} to"
-            f" {self.high:.2f} ({self.content} text)"
-        )
+        return f"{self.measured.value:.2f} tokens a step, {self.assumption}"
 
 
 def acceptance_of(plan: Plan, figures: Mapping[str, Figure | None]) -> Acceptance | None:

@@ -136,16 +136,14 @@ def _by_acceptance(
     """Return the outcome of a rate outside its band, considering the drafts of this run's text."""
     if accepted.as_assumed:
         return "refuted", reason
+    at = f"at the {accepted.measured.value:.2f} tokens a step of this run"
     if not accepted.works:
-        return "refuted", f"{reason}; hardly a draft is accepted: {accepted}"
+        return "refuted", f"{reason}; hardly a draft is accepted"
     low, high = accepted.here(quantity, predicted)
     band = f"{low:,.4g} to {high:,.4g} {predicted.unit}"
     if interval.high < low or interval.low > high:
-        return "refuted", f"{reason}; at the acceptance of this run it would be {band}"
-    return "inconclusive", (
-        f"{reason}, but by the acceptance alone: {accepted}, with which it would be {band};"
-        " the text of this run or the draft head differs, not the time of a step"
-    )
+        return "refuted", f"{reason}; {at} the band is {band}"
+    return "inconclusive", f"{reason}, by the drafts alone: {at} the band is {band}"
 
 
 def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ...]:

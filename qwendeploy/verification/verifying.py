@@ -166,7 +166,7 @@ def report_on(
         verdicts=verdicts,
         causes=causes,
         gates=run.gates,
-        accepted=str(accepted or ""),
+        accepted=accepted.assumption if accepted else "",
         fill=run.fill,
         run=run,
     )
