@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,3 +217,18 @@ def test_a_release_that_nobody_ran_here_is_taken_where_the_others_cannot(run: An
 
     assert plan["option"]["spec_method"] == "dflash"
     assert any(entry["rule"] == "dflash-long-context-collapse" for entry in plan["trace"])
+
+
+def test_cards_of_one_kind_serve_where_they_can(run: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    (folder / "query.csv").write_text(
+        "index, name, memory.total [MiB], driver_version, compute_cap\n"
+        "0, NVIDIA GeForce RTX 5090, 32607 MiB, 580.95.05, 12.0\n"
+        "1, NVIDIA GeForce RTX 3090, 24576 MiB, 580.95.05, 8.6\n"
+        "2, NVIDIA GeForce RTX 3090, 24576 MiB, 580.95.05, 8.6\n"
+    )
+    plan = plan_of(run, "--machine", str(folder), "--ctx", "64k", "--c", "4", "--devices", "0,1,2")
+
+    assert plan["option"]["tp"] * plan["option"]["replicas"] == 2
+    assert plan["gpu_indices"] == [1, 2]

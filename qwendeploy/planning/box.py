@@ -53,6 +53,20 @@ class Box:
         """GPUs to serve on."""
         return len(self.indices)
 
+    def serving(self, needed: int) -> tuple[int, ...]:
+        """Return which GPUs a plan that needs so many takes: cards of one kind where it can.
+
+        Cards of a kind stand together, so that no replica has unlike ones without need.
+        """
+        kinds: dict[tuple[str | None, int | None], list[int]] = {}
+        for index in self.indices:
+            gpu = next((gpu for gpu in self.machine.gpus if gpu.index == index), None)
+            kind = (gpu.model or gpu.name, gpu.memory_mib) if gpu is not None else (None, None)
+            kinds.setdefault(kind, []).append(index)
+        alike = next((group for group in kinds.values() if len(group) >= needed), None)
+        found = alike or [index for group in kinds.values() for index in group]
+        return tuple(found[:needed])
+
     @property
     def memory_bytes(self) -> int:
         """Memory of the weakest card in bytes, as the driver prints it."""

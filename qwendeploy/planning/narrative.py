@@ -168,7 +168,7 @@ def _held_memory(scene: Scene, option: Option) -> Iterator[str]:
     """Yield the GPUs on which others hold memory that the engine will ask for at start."""
     share = option.gpu_memory_utilization
     for gpu in scene.box.machine.gpus:
-        if gpu.index not in scene.box.indices[: option.gpus_used] or share is None or gpu.mig:
+        if gpu.index not in scene.box.serving(option.gpus_used) or share is None or gpu.mig:
             continue
         if gpu.memory_mib is None or gpu.memory_free_mib is None:
             continue

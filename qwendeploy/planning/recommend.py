@@ -189,7 +189,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         env=_settings(candidate.env),
         predictions=predictions,
         cells=tuple(cell(candidate, other, rates) for other in beside if other != load),
-        gpu_indices=scene.box.indices[: option.gpus_used],
+        gpu_indices=scene.box.serving(option.gpus_used),
         listen=scene.request.listen,
         port=scene.request.port,
         served_model_name=SERVED_NAME,
