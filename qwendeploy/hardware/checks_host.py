@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from qwendeploy.hardware.docker_host import docker_environment, docker_host
 from qwendeploy.hardware.findings import DockerState, Finding, Patient
 from qwendeploy.hardware.live import in_container
 from qwendeploy.hardware.probe import Probe
@@ -29,7 +30,8 @@ def docker_state() -> DockerState:
 
     try:
         _connect()
-        with closing(docker.from_env(timeout=10)) as client:
+        found = docker_environment(os.environ)
+        with closing(docker.from_env(timeout=10, environment=found)) as client:
             info = client.info()
             images = tuple(tag for image in client.images.list() for tag in image.tags)
     except (DockerException, OSError) as problem:
@@ -52,7 +54,7 @@ def _connect() -> None:
     Raises:
         OSError: it does not.
     """
-    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    address = docker_host(os.environ)
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
             one.settimeout(10)

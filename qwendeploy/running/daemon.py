@@ -10,27 +10,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qwendeploy.errors import EnvironmentProblem, QwendeployError
+from qwendeploy.hardware.docker_host import docker_environment, docker_host
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-USUAL_HOST = "unix:///var/run/docker.sock"
 TIMEOUT_S = 120
 """Of one call; creating the first container after a boot took 4 s on a busy machine."""
 
 
 @contextmanager
 def connected() -> Iterator[DockerClient]:
-    """Give a client of the daemon that ``DOCKER_HOST`` or the usual socket names.
+    """Give a client of the daemon that the ``docker`` command talks to.
 
     Raises:
         EnvironmentProblem: it does not answer or refuses.
     """
     import docker
 
-    _knock(os.environ.get("DOCKER_HOST") or USUAL_HOST)
+    _knock(docker_host(os.environ))
     with told_as_environment():
-        client = docker.from_env(timeout=TIMEOUT_S)
+        client = docker.from_env(timeout=TIMEOUT_S, environment=docker_environment(os.environ))
     try:
         with told_as_environment():
             client.ping()

@@ -1,0 +1,46 @@
+"""Which Docker daemon is meant: the one that the ``docker`` command itself would talk to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+USUAL_HOST = "unix:///var/run/docker.sock"
+
+
+def docker_host(environment: Mapping[str, str]) -> str:
+    """Return the daemon's address: ``DOCKER_HOST``, else of the chosen context, else the usual one.
+
+    Rootless Docker and Docker Desktop listen elsewhere and say so by a context, which the SDK
+    does not read. A context that is damaged or gone counts as the usual one.
+    """
+    stated = environment.get("DOCKER_HOST")
+    if stated:
+        return stated
+    home = environment.get("HOME") or "/"
+    folder = Path(environment.get("DOCKER_CONFIG") or Path(home) / ".docker")
+    name = environment.get("DOCKER_CONTEXT") or _read(folder / "config.json").get("currentContext")
+    if not isinstance(name, str) or name in ("", "default"):
+        return USUAL_HOST
+    # the command files a context under the digest of its name
+    place = folder / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
+    endpoints = _read(place).get("Endpoints")
+    endpoint = endpoints.get("docker") if isinstance(endpoints, dict) else None
+    host = endpoint.get("Host") if isinstance(endpoint, dict) else None
+    return host if isinstance(host, str) and host else USUAL_HOST
+
+
+def docker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment by which the SDK finds that daemon."""
+    return {**environment, "DOCKER_HOST": docker_host(environment)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
