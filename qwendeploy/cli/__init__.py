@@ -91,7 +91,7 @@ def main(args: list[str] | None = None) -> Any:
     # Looking for plugins of the validation library costs a scan of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Most of what is made at start lives to the end: looking for garbage there is time lost.
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(300_000, 20, 20)
     _open_streams()
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
