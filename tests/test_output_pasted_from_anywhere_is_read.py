@@ -405,3 +405,9 @@ def test_a_bare_number_is_memory_only_where_the_card_has_as_much() -> None:
 
 def test_signs_that_markdown_escapes_are_plain() -> None:
     assert cards(read(OLD.replace("| 0. ", "\\| 0\\. "))) == [(0, "Tesla C2075", 5375)]
+
+
+def test_a_row_of_faults_is_a_gpu_even_where_its_uuid_is_masked() -> None:
+    machine = read("0, GPU-0, [GPU requires reset], [GPU requires reset]\n")
+    assert (machine.count, machine.usable, machine.gpus[0].health) == (1, False, "requires_reset")
+    assert read_text("GPU-accelerated, fast, cheap\n", "text").gpus == []

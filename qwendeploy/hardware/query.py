@@ -33,6 +33,8 @@ _HARMLESS_FAULTS = ("power", "fan", "ecc", "retired", "remapped", "clocks", "enc
 
 _SMALL = re.compile(r"^\d{1,3}$")
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,36}$")
+_MASKED = re.compile(r"^GPU-\S{1,40}$")
+"""A UUID of which somebody left little."""
 _SIZE = re.compile(r"^\d{1,9} Mi?B$")
 _MEASURED = re.compile(r"^(?:\d{1,6}(?:\.\d{1,3})? (?:W|%|MHz|C)|P\d{1,2})$")
 _OTHER = re.compile(
@@ -257,7 +259,7 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
     sizes: list[int] = []
     plain: list[int] = []
     faults: list[str] = []
-    absent = measured = strange = 0
+    absent = measured = strange = masked = 0
     for place, cell in enumerate(cells):
         if place == 0 and _SMALL.match(cell):
             gpu.index = int(cell)
@@ -279,12 +281,14 @@ def _bare_row(cells: list[str], position: int) -> GpuReading | None:
             absent += 1
         elif _MEASURED.match(cell):
             measured += 1
+        elif _MASKED.match(cell):
+            masked += 1
         elif not _OTHER.match(cell):
             strange += 1
     if 2 * strange > len(cells):
         return None  # a table of something else that names a card in one of its columns
     if not (gpu.name or gpu.uuid or gpu.bus_id):
-        shaped = 1 + len(sizes) + len(faults) + absent + measured
+        shaped = 1 + len(sizes) + len(faults) + absent + measured + masked
         shaped += gpu.compute_capability is not None
         if gpu.index is None or shaped < len(cells) or not (sizes or faults):
             return None
