@@ -291,12 +291,12 @@ REFUSED = [
                  "outside", id="aiperf-p99-in-s"),
     pytest.param(_changed(inference_perf(), f"{LATENCY}/time_to_first_token/p99", 140.0),
                  "TTFT p99 in ms", "does not go with a mean", id="inference-perf-p99-in-ms"),
-    pytest.param(_changed(decode_bench(), "results/0/ttft_avg", 100.0), "results[0]: TTFT p99 in ms",
-                 "does not go with a mean", id="decode-bench-ttft-in-ms"),
+    pytest.param(_changed(decode_bench(), "results/0/ttft_avg", 100.0),
+                 "results[0]: TTFT p99 in ms", "does not go with", id="decode-bench-ttft-in-ms"),
     pytest.param(_changed(decode_bench(), "results/0/inter_token_latency_p50", 10.0),
                  "results[0]: tokens/s of one user", "mixed units", id="decode-bench-itl-in-ms"),
-    pytest.param(_changed(decode_bench(), "results/0/aggregate_tps", 0.386), "results[0]: output tokens/s",
-                 "far below", id="decode-bench-rate-a-thousandth"),
+    pytest.param(_changed(decode_bench(), "results/0/aggregate_tps", 0.386),
+                 "results[0]: output tokens/s", "far below", id="decode-bench-rate-a-thousandth"),
 ]  # fmt: skip
 
 
@@ -311,8 +311,8 @@ def _places(document: Any, path: str = "") -> list[str]:
     return found
 
 
-ODD: list[Any] = [None, "x", "", -1, 0, 0.5, float("nan"), float("inf"), 1e308, 1e-308, 10**400, True, [], {},
-       [1], "12"]  # fmt: skip
+ODD: list[Any] = [None, "x", "", -1, 0, 0.5, float("nan"), float("inf"), 1e308, 1e-308, 10**400,
+                  True, [], {}, [1], "12"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLES)

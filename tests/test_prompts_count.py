@@ -44,7 +44,7 @@ def features(name: str, quant: str, tp: int = 1, **stated: object) -> Features:
     assert card is not None
     facts = card_features(card)
     assert facts is not None
-    link = link_of(card, None, tp=tp)
+    link = link_of(card, None)
     return Features(**facts, quant=quant, tp=tp, link=link, **stated)  # type: ignore[arg-type]
 
 
@@ -80,6 +80,34 @@ def test_between_and_beyond_the_measured_lengths_the_kind_says_so() -> None:
     assert (inside.kind, beyond.kind) == (Kind.INTERPOLATED, Kind.EXTRAPOLATED)
     assert beyond.half_width > inside.half_width
     assert beyond.value > 240000 / 128703 * prefill("RTX PRO 6000", "fp8", 128703, 2).value
+
+
+@pytest.mark.parametrize(
+    ("name", "quant", "tp", "tokens", "low_ms", "high_ms"),
+    [
+        # launches of one uncaptured chunk: what own H200 runs of 1,030 and 3,335 tokens waited for
+        pytest.param("H200", "fp8", 1, 1030, 160, 210, id="short prompt on a fast card"),
+        pytest.param("H200", "fp8", 1, 3335, 190, 250, id="3k on a fast card"),
+        pytest.param("H100 SXM", "fp8", 1, 256, 90, 220, id="no prompt is free"),
+        # 8 GB from card to card at 20 to 27 GB/s beside 0.1 to 0.3 s of arithmetic
+        pytest.param("RTX PRO 6000", "fp8", 4, 4096, 300, 1100, id="four by peer access"),
+        pytest.param("RTX PRO 6000", "fp8", 8, 4096, 300, 1100, id="eight of them"),
+        pytest.param("H100 SXM", "fp8", 8, 32768, 600, 1600, id="eight on NVLink"),
+        # every rank's traffic through the host, as four RTX 3090 show
+        pytest.param("RTX 3090", "int4-autoround", 4, 10000, 5500, 10000, id="four by host"),
+    ],
+)
+def test_times_to_the_first_token_are_those_of_the_machine(
+    name: str, quant: str, tp: int, tokens: int, low_ms: float, high_ms: float
+) -> None:
+    point = PrefillPoint(features(name, quant, tp, deep_gemm=None), tokens, 8192)
+    assert low_ms < prefill_fit().predict(point).value < high_ms
+
+
+def test_cards_that_reach_each_other_prefill_no_slower_together() -> None:
+    for name in ("RTX PRO 6000", "L40S", "H100 SXM", "A100 80GB PCIe"):
+        times = [prefill(name, "fp8", 32768, tp, 8192).value for tp in (1, 2, 4)]
+        assert times == sorted(times, reverse=True), name
 
 
 def test_a_card_with_sisters_is_transferred_and_one_without_estimated() -> None:

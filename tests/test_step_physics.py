@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.kernels import generation, gguf_bits, kernel_for, state_bytes, weights_read
-from qwendeploy.models.step import PRIORS, Features, StepModel
+from qwendeploy.models.step import KV_BYTES_PER_TOKEN, PRIORS, Features, StepModel
 from qwendeploy.models.transfer import TransferFit
 from qwendeploy.planning.transfer_rows import card_features, transfer_fit
 from qwendeploy.tables.gpus import gpus
@@ -249,6 +249,18 @@ def test_the_state_of_a_sequence_is_the_published_shape() -> None:
     assert state_bytes(3) - state_bytes(0) == 48 * 3 * 20 * 2**10
 
 
+@pytest.mark.parametrize("name", ["RTX 5060 Ti 16GB", "RTX 5080", "RTX 4060 Ti 16GB", "L4", "H200"])
+@pytest.mark.parametrize("quant", ["bf16", "fp8", "int4-autoround"])
+def test_no_rate_is_above_what_memory_allows(name: str, quant: str) -> None:
+    bandwidth = features(name, quant=quant).bandwidth_gbps * 1e9
+    for concurrency in (1, 4, 16):
+        for context in (0.0, 65536.0):
+            point = features(name, quant=quant, concurrency=concurrency, context=context)
+            answer = transfer_fit().predict(point)
+            read = weights_read(quant) + concurrency * context * KV_BYTES_PER_TOKEN
+            assert answer.value <= answer.high <= concurrency * bandwidth / read * 1.001
+
+
 def test_evidence_decides_the_kind_and_the_width() -> None:
     fit = transfer_fit()
     here = fit.predict(features("RTX PRO 6000", quant="fp8", tp=2, link="pcie-p2p"))
@@ -256,7 +268,10 @@ def test_evidence_decides_the_kind_and_the_width() -> None:
     nobody = fit.predict(features("A100 80GB SXM", quant="bf16", tp=2, link="nvlink"))
     assert (here.kind, sister.kind) == (Kind.TRANSFERRED, Kind.TRANSFERRED)
     assert nobody.kind is Kind.ESTIMATED
-    assert here.half_width < sister.half_width < nobody.half_width
+    # downwards: upwards memory bounds what a slow card may be said to reach
+    reaches = [estimate.value / estimate.low for estimate in (here, sister, nobody)]
+    assert reaches == sorted(reaches)
+    assert reaches[0] < reaches[2]
 
 
 def test_sisters_are_cards_of_one_generation() -> None:

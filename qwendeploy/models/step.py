@@ -227,12 +227,14 @@ class StepModel:
         self.separate = np.asarray([p.contexts == "separate" for p in points])
         self.mtp = np.asarray([p.drafted > 0 and p.spec_method != "dflash" for p in points])
         self.dflash = np.asarray([p.drafted > 0 and p.spec_method == "dflash" for p in points])
+        self.drafting = self.mtp | self.dflash
         self.accepted = np.log(column([p.accepted for p in points]))
         read = [
             (p.weights_bytes or weights_read(p.quant)) * k.byte_factor
             for p, k in zip(points, kernels, strict=True)
         ]
         self.weights_ms = column(read) / (self.bandwidth * self.tp)
+        self.least_ms = self.weights_ms / column([k.byte_factor for k in kernels])
         peak = column([k.tflops for k in kernels]) * 1e9  # FLOP per ms
         self.flops_ms = 2 * LINEAR_PARAMS * self.tokens / (peak * self.tp)
         element = column([KV_ELEMENT.get(p.kv_cache_dtype, 1.0) for p in points])
@@ -241,6 +243,7 @@ class StepModel:
         self.kv_ms = KV_BYTES_PER_TOKEN * element / 2 * self.context / (heads * self.bandwidth)
         draft_layers = np.where(self.mtp, self.k, np.where(self.dflash, 5.0, 0.0)) / FULL_LAYERS
         self.kv_ms *= 1 + draft_layers
+        self.least_ms += np.where(self.separate, self.c, 1.0) * self.kv_ms
         bf16 = column([p.bf16_tflops for p in points]) * 1e9
         self.attention_ms = ATTENTION_FLOPS * self.tokens * self.context / (bf16 * self.tp)
         state = column([state_bytes(p.drafted) * p.state_bytes_factor for p in points])
@@ -309,7 +312,7 @@ class StepModel:
         launches = self.k * self.mtp * scalar("mtp_pass_ms") + self.dflash * scalar(
             "dflash_pass_ms"
         )
-        launches = launches + (self.mtp | self.dflash) * scalar("draft_step_ms")
+        launches = launches + self.drafting * scalar("draft_step_ms")
         drafter = np.where(self.mtp, self.k, self.dflash) * self.drafter_ms
         host = scalar("host_ms") * effect("host") + self.c * scalar("sequence_ms")
         reduce = self.reduces * exp[:, self.reduce] + self.reduce_gb / exp[:, self.link]
@@ -331,10 +334,18 @@ class StepModel:
 
     def log_rate(self, theta: Array) -> Array:
         """Return the logarithm of aggregate output tokens/s, (Q, N)."""
-        step = sum(self.terms(theta).values())
+        step = np.maximum(sum(self.terms(theta).values()), self.least_ms)
+        return np.asarray(np.log(self.c * 1e3) + self._gain(theta) - np.log(step))
+
+    def log_bound(self, theta: Array) -> Array:
+        """Return the logarithm of the rate that memory allows: weights and keys read once, (Q, N).
+
+        Host, arithmetic and drafting only take from it.
+        """
+        return np.asarray(np.log(self.c * 1e3) + self._gain(theta) - np.log(self.least_ms))
+
+    def _gain(self, theta: Array) -> Array:
+        """Return the logarithm of the tokens a sequence gains a step, (Q, N)."""
         padded = np.concatenate([theta, np.zeros((len(theta), 1))], axis=1)
-        gain = np.minimum(
-            self.accepted + padded[:, self.effect["accept"]] + padded[:, self.effect["rig_accept"]],
-            np.log1p(self.k * MAX_SHARE),
-        )
-        return np.asarray(np.log(self.c * 1e3) + gain - np.log(step))
+        told = padded[:, self.effect["accept"]] + padded[:, self.effect["rig_accept"]]
+        return np.asarray(np.minimum(self.accepted + told, np.log1p(self.k * MAX_SHARE)))

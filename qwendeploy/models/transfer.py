@@ -25,6 +25,8 @@ __all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "TransferFit"]
 
 Z = 1.645
 """Two-sided 90 % of a normal distribution."""
+ACCEPT_SPREAD = 0.25
+"""How far above its mean acceptance a draft's text may lie, log units: prose to code."""
 BASIS = {
     "layout": "step physics fitted to rows of this GPU and layout",
     "gpu": "step physics fitted to rows of this GPU in another layout",
@@ -95,8 +97,9 @@ class TransferFit:
     def predict_many(self, points: Sequence[Features]) -> list[Estimate]:
         """Return one estimate a point; the cost of many is little above that of one."""
         logs, deviations = self._over_kernels(points)
+        bounds = np.exp(self._bounds(points))
         results: list[Estimate] = []
-        for point, log_rate, deviation in zip(points, logs, deviations, strict=True):
+        for point, log_rate, deviation, most in zip(points, logs, deviations, bounds, strict=True):
             tier = self.tier(point)
             reach = math.exp(Z * float(deviation) * self.scale_of(point, tier))
             value = math.exp(float(log_rate))
@@ -106,7 +109,7 @@ class TransferFit:
                 Estimate(
                     value,
                     value / reach,
-                    value * reach,
+                    max(value, min(value * reach, float(most))),
                     Kind.ESTIMATED if tier == "none" else Kind.TRANSFERRED,
                     n=self.measured.get(near, 0),
                     basis=BASIS[tier],
@@ -121,6 +124,11 @@ class TransferFit:
         logs = model.log_rate(self.theta[None])[0]
         at = np.asarray([i for i, _ in asked])
         return np.asarray(np.bincount(at, logs) / np.bincount(at))
+
+    def _bounds(self, points: Sequence[Features]) -> Array:
+        """Return the logarithms of the rates that memory allows with drafts as good as they get."""
+        model = StepModel(points, self.names)
+        return np.asarray(model.log_bound(self.theta[None])[0] + ACCEPT_SPREAD * model.drafting)
 
     def scale_of(self, point: Features, tier: str) -> float:
         """Return the band factor of a tier; hosts put together at home have their own."""

@@ -172,16 +172,22 @@ def band_scale(held: Iterable[HeldOut]) -> float:
     return max(float(scores[order][place]) / Z, MIN_SCALE)
 
 
-def peers(held: Sequence[HeldOut], group: str) -> list[HeldOut]:
+def peers(held: Sequence[HeldOut], group: str) -> Sequence[HeldOut]:
     """Return the rows that calibrate the band of a group: of other groups, hosts like its own.
 
-    What scatters on a desk (slots, power caps, processors) says little about a server, and the
-    study's rows are of one host: each kind is judged by its own where it has ``FEWEST_PEERS`` rows.
+    What scatters on a desk (slots, power caps, processors) says little about a server: each kind is
+    judged by its own where it has ``FEWEST_PEERS`` rows, else by every host but the study's, whose
+    rows are of one host and scatter less than strangers' do.
     """
     others = [row for row in held if row.group != group]
-    kind = next(row.host for row in held if row.group == group)
-    alike = [row for row in others if row.host == kind]
-    return alike if len(alike) >= FEWEST_PEERS else others
+    return _like(others, next(row.host for row in held if row.group == group))
+
+
+def _like(held: Sequence[HeldOut], kind: str) -> Sequence[HeldOut]:
+    """Return the rows of hosts of a kind, else of strangers' hosts, else all: the first enough."""
+    alike = [row for row in held if row.host == kind]
+    strangers = [row for row in held if row.host != "study"]
+    return next((rows for rows in (alike, strangers) if len(rows) >= FEWEST_PEERS), held)
 
 
 def calibrated(held: Sequence[HeldOut]) -> list[HeldOut]:
@@ -268,7 +274,6 @@ def tier_scales() -> dict[str, float]:
     for way, tiers in TIER_OF_WAY.items():
         held = held_out_rows(way)
         for host, mark in (("server", ""), ("home", ":home")):
-            alike = [row for row in held if row.host == host]
-            factor = band_scale(alike if len(alike) >= FEWEST_PEERS else held)
+            factor = band_scale(_like(held, host))
             scales |= {f"{tier}{mark}": round(factor, 3) for tier in tiers}
     return scales

@@ -47,7 +47,7 @@ def prefill_point(row: PrefillRow) -> PrefillPoint | None:
         quant=row.quant,
         engine=row.engine,
         tp=row.tp,
-        link=link_of(card, None, p2p, tp=row.tp),
+        link=link_of(card, None, p2p),
         spec_method=method if drafts else "none",
         spec_tokens=drafts,
         deep_gemm=row.origin != "h200",

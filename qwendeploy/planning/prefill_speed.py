@@ -44,7 +44,7 @@ def prefill_features(option: Option, box: Box) -> Features | None:
             quant=option.quant,
             engine=option.engine,
             tp=option.tp,
-            link=link_of(card, joined, p2p, tp=option.tp),
+            link=link_of(card, joined, p2p),
             spec_method=option.spec_method,
             spec_tokens=option.spec_tokens,
             deep_gemm=None,

@@ -292,7 +292,7 @@ class Rates:
                     option.engine, "repne" if option.fork else None, option.engine_version
                 ),
                 tp=option.tp,
-                link=link_of(card, self._interconnect, self._p2p, tp=option.tp),
+                link=link_of(card, self._interconnect, self._p2p),
                 kv_cache_dtype=option.kv_cache_dtype,
                 spec_method=option.spec_method,
                 spec_tokens=option.spec_tokens,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qwendeploy.documents import Option
+from qwendeploy.planning.transfer_rows import dflash_collapses
 from qwendeploy.tables.series import Series
 
 FEWEST_CELLS = 6
@@ -18,12 +19,23 @@ def best_series(found: Sequence[Series], option: Option) -> tuple[Series, bool] 
     pool = same or [
         series
         for series in fitting
-        if (series.fork is not None) == option.fork and series.key.engine == option.engine
+        if (series.fork is not None) == option.fork
+        and series.key.engine == option.engine
+        and not _of_a_fault(series, option)
     ]
     if not pool:
         return None
     best = max(pool, key=lambda series: (len(series.cells), sum(c.n for c in series.cells)))
     return best, bool(same)
+
+
+def _of_a_fault(series: Series, option: Option) -> bool:
+    """Return whether a series shows a fault of its release that another release need not have."""
+    key = series.key
+    collapsed = key.spec_method == "dflash" and dflash_collapses(
+        series.fork is not None, key.engine_version
+    )
+    return collapsed and not dflash_collapses(option.fork, option.engine_version)
 
 
 def image_of_both(found: Sequence[Series], one: Option, other: Option) -> str | None:

@@ -138,12 +138,11 @@ def _bytes_of(row: CheckpointRow) -> float | None:
     return gib * 2**30 if gib else None
 
 
-def link_of(
-    card: GpuModel, interconnect: str | None, p2p: bool | None = None, *, tp: int = 2
-) -> Link:
+def link_of(card: GpuModel, interconnect: str | None, p2p: bool | None = None) -> Link:
     """Return the kind of link between the cards of one option.
 
-    ``p2p`` ``None`` means not stated: the stock driver of the card decides.
+    ``p2p`` ``None`` means not stated: the stock driver of the card decides. More than two cards on
+    PCIe leave the engine's own all-reduce to NCCL, which goes from card to card as well.
     """
     if interconnect == "nvlink" or (interconnect is None and card.nvlink == "board"):
         return "nvlink"
@@ -151,7 +150,6 @@ def link_of(
         return "network"
     if p2p is None:
         p2p = card.p2p == "yes"
-    p2p = p2p and tp <= 2  # vLLM's own all-reduce declines more than two cards on PCIe
     return "pcie-p2p" if p2p else "pcie"
 
 
@@ -205,6 +203,11 @@ def decode_rate(row: DecodeRow) -> float | None:
     return None if long_prompt or answer <= SHORT_ANSWER else row.aggregate_tps
 
 
+def dflash_collapses(fork: bool, version: str | None) -> bool:
+    """Return whether DFlash loses its speed past ``COLLAPSE`` tokens: upstream 0.20 does."""
+    return not fork and _release(version) == (0, 20)
+
+
 def set_aside(row: DecodeRow) -> str | None:
     """Return why a usable row is outside the step physics, ``None`` if it is inside."""
     note = row.note or ""
@@ -215,8 +218,8 @@ def set_aside(row: DecodeRow) -> str | None:
         return "NVFP4 on an image whose kernels are known to be broken"
     if method == "dflash" and (row.spec_tokens or 0) > 15:
         return "more draft tokens than the drafter's block of 16 holds"
-    upstream_020 = row.fork is None and _release(row.engine_version) == (0, 20)
-    if method == "dflash" and upstream_020 and (row.context or 0) > COLLAPSE:
+    collapses = dflash_collapses(row.fork is not None, row.engine_version)
+    if method == "dflash" and collapses and (row.context or 0) > COLLAPSE:
         return "DFlash on upstream 0.20, which collapses past 32k"
     deep = (row.context or 0) >= DEEP
     if deep and row.kv_cache_dtype and row.kv_cache_dtype not in KV_DTYPE:
@@ -249,7 +252,7 @@ def features_of(row: DecodeRow) -> Features | None:
     length = None if accept is None else 1 + tokens * accept
     note = row.note or ""
     p2p = True if row.origin == "study" else stated_p2p(note)
-    link = link_of(card, row.interconnect, p2p, tp=row.tp)
+    link = link_of(card, row.interconnect, p2p)
     content = CONTENT.get(row.content or "", "mixed")
     return Features(
         **base,  # type: ignore[arg-type]
