@@ -13,7 +13,13 @@ from hypothesis import strategies as some
 
 from qwendeploy.verification.arrivals import Arrivals, is_steady
 from qwendeploy.verification.metrics import Metrics, parse_metrics
-from qwendeploy.verification.records import ChunkReader, InvalidChunk, Record, check_usage
+from qwendeploy.verification.records import (
+    ChunkReader,
+    InvalidChunk,
+    Record,
+    ServerSaidError,
+    check_usage,
+)
 from qwendeploy.verification.sse import SseError, SseParser
 
 DATA = Path(__file__).parent / "data" / "verification"
@@ -238,3 +244,46 @@ def test_a_captured_stream_of_a_real_server_is_read(version: str) -> None:
     assert record.visible_at is None
     assert max(counts) > 1
     assert record.prompt_tokens == 28
+
+
+def test_an_endless_event_is_an_error() -> None:
+    parser = SseParser(limit=100)
+    with pytest.raises(SseError, match="event"):
+        for _ in range(60):
+            parser.feed(b"data: xx\n")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 5])
+def test_a_byte_order_mark_is_no_text(cut: int) -> None:
+    text = b"\xef\xbb\xbfdata: one\n\n"
+    parser = SseParser()
+    assert parser.feed(text[:cut]) + parser.feed(text[cut:]) == [b"one"]
+
+
+ERRORS = {
+    "object": {"error": {"message": "boom", "code": 500}},
+    "text": {"error": "boom"},
+    "beside-choices": {"error": {"message": "boom"}, "choices": [{"delta": {}}]},
+    "old-vllm": {"object": "error", "message": "boom", "code": 400},
+    "detail": {"error": {"detail": "boom"}},
+}
+
+
+@pytest.mark.parametrize("form", ERRORS)
+def test_errors_inside_a_stream_are_seen_in_every_form(form: str) -> None:
+    with pytest.raises(ServerSaidError, match="boom"):
+        ChunkReader(Record(0)).apply(json.dumps(ERRORS[form]).encode(), 0.0)
+
+
+def test_null_and_missing_counts_are_no_counts() -> None:
+    none = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": None}}
+    record = read([chat({"role": "assistant"}), chat({"content": "a"}), none])
+    assert (record.output_tokens, record.tokens, record.prompt_tokens) == (None, 1, 7)
+    record = read([chat({"content": "a"}), {"choices": [], "usage": {"total_tokens": 9}}])
+    assert record.ok and record.output_tokens is None
+
+
+def test_content_in_parts_is_text() -> None:
+    parts = [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}, {"type": "other"}]
+    record = read([chat({"content": parts}), USAGE])
+    assert record.text == "abc"

@@ -33,6 +33,8 @@ Arrival = Callable[[float, int], None]
 
 STREAMED = ("text/event-stream", "application/octet-stream", "text/plain")
 """Content types under which events come; some servers name none."""
+PAGE_LIMIT = 32 * 2**20
+"""Bytes of a plain page; the metrics of an engine take some 100 kB."""
 STALE_ATTEMPTS = 4
 """Some servers close a connection after a stream that they had promised to keep; a request that
 meets such a one is sent again on another, its time starting anew."""
@@ -152,7 +154,7 @@ class Client:
                     proxy=self.target.proxy,
                     allow_redirects=False,
                 ) as answer:
-                    raw = await answer.read()
+                    raw = await _bounded(answer.content)
                     where = redact(answer.headers.get("Location", ""))
                     return Page(answer.status, raw.decode("utf-8", "replace"), where)
         except ssl.SSLError as problem:
@@ -288,6 +290,17 @@ class Client:
             record.fail("server_error", redact(str(problem)))
         if record.failure is None and not record.done:
             record.fail("cut", "the stream ended without [DONE]")
+
+
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    """Return a whole page; raises OSError for one that is no page by its size."""
+    pieces, size = [], 0
+    while piece := await content.readany():
+        pieces.append(piece)
+        size += len(piece)
+        if size > PAGE_LIMIT:
+            raise OSError(f"the page has more than {PAGE_LIMIT} bytes")
+    return b"".join(pieces)
 
 
 def _sent_times() -> aiohttp.TraceConfig:

@@ -1,8 +1,8 @@
 """Server-sent events, parsed incrementally from bytes as the network cuts them.
 
 Lines are split before anything is decoded, so a UTF-8 character cut between two reads is whole
-again when its event is complete. Comments (keep-alives) vanish. A line longer than ``limit`` is an
-error, not a reason to fill the memory.
+again when its event is complete. Comments (keep-alives) vanish. A line or an event longer than
+``limit`` is an error, not a reason to fill the memory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class SseParser:
         self._rest = b""
         self._begin = True
         self._data: list[bytes] = []
+        self._held = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the data of every event that ``piece`` completes.
 
         Raises:
-            SseError: a line grows beyond the limit.
+            SseError: a line or an event grows beyond the limit.
         """
         if self._begin:
             piece = self._rest + piece
@@ -53,9 +54,13 @@ class SseParser:
                 if self._data:
                     events.append(b"\n".join(self._data))
                     self._data.clear()
+                    self._held = 0
             elif line.startswith(b"data:"):
                 value = line[5:]
                 self._data.append(value[1:] if value.startswith(b" ") else value)
+                self._held += len(value)
+                if self._held > self._limit:
+                    raise SseError(f"an event of more than {self._limit} bytes")
         return events
 
     def finish(self) -> list[bytes]:
