@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from conftest import Ran
+from plan_samples import machine, sample_plan
 
+from qwendeploy.documents import MigDevice
 from qwendeploy.documents.base import Tool
 from qwendeploy.documents.files import read_plan
 from qwendeploy.documents.plan import Plan
@@ -250,6 +252,18 @@ def test_pool_of_an_own_start_counts_until_it_is_forgotten(box: Box) -> None:
     box.forgets(row.row_id)
     assert content(box.plan()) == content(before)
     assert box.run("data", "forget", row.row_id).code == 2
+
+
+def test_pool_of_a_slice_is_kept_with_the_memory_of_the_slice() -> None:
+    card = machine(1).gpus[0].model_copy(update={"mig": True})
+    where = machine(1).model_copy(
+        update={"gpus": (card,), "mig_devices": (MigDevice(gpu=0, gi=1, memory_mib=40448),)}
+    )
+    plan = sample_plan(tp=1, machine=where)
+
+    row = pool_row(plan, BootLog(), 800, now=datetime(2026, 11, 30, tzinfo=UTC))
+
+    assert row.memory_mib == 40448
 
 
 def test_a_slow_option_loses_to_the_next(box: Box) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from qwendeploy.documents import Plan
 from qwendeploy.errors import QwendeployError
 from qwendeploy.figures import Figure
+from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.running.boot_log import BootLog
 from qwendeploy.tables.own_pools import add_pool, evidence_of
 from qwendeploy.tables.pools import PoolRow
@@ -37,6 +38,8 @@ def pool_row(
         (gpu for gpu in plan.machine.gpus if gpu.index in plan.gpu_indices),
         plan.machine.gpus[0] if plan.machine.gpus else None,
     )
+    # of a GPU in MIG mode the slice counts, not the card
+    memory = serving_memory_mib(plan.machine, card) if card else None
     text_only = any(flag.name == "--language-model-only" for flag in plan.flags)
     return PoolRow(
         row_id=f"own/{plan.plan_id}/{now:%Y%m%dT%H%M%SZ}",
@@ -64,7 +67,7 @@ def pool_row(
         max_num_seqs=option.max_num_seqs,
         max_num_batched_tokens=option.max_num_batched_tokens,
         capture_size=option.capture_size,
-        memory_mib=card.memory_mib if card else None,
+        memory_mib=memory[0] if memory else None,
         kv_tokens=log.kv_tokens,
         max_concurrency_x=log.max_concurrency,
         num_blocks=blocks,
