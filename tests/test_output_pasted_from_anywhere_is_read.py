@@ -312,6 +312,11 @@ INSTANCES = """| GPU instances:                                        |
 |=======================================================|
 |   0  MIG 1g.6gb          14        3          2:1     |
 """
+COMPUTE = """| Compute instances:                                                 |
+| GPU     GPU       Name             Profile   Instance   Placement  |
+|====================================================================|
+|   0      3       MIG 1c.1g.6gb        0         0          0:1     |
+"""
 OFFERS = INSTANCES.replace("instances:", "instance profiles:").replace("1g.6gb ", "2g.12gb")
 
 
@@ -322,10 +327,11 @@ def test_instances_name_the_profile_of_a_slice_and_offers_do_not() -> None:
         for text in (
             f"{box}\n{SLICES}",
             f"{box}\n{SLICES}{INSTANCES}",
+            f"{box}\n{SLICES}{INSTANCES}{COMPUTE}",
             f"{box}\n{SLICES}{OFFERS}",
         )
     ]
-    assert profiles == [[None], ["1g.6gb"], [None]]
+    assert profiles == [[None], ["1g.6gb"], ["1c.1g.6gb"], [None]]
 
 
 def test_a_report_lists_slices_under_its_gpu() -> None:
@@ -411,3 +417,18 @@ def test_a_row_of_faults_is_a_gpu_even_where_its_uuid_is_masked() -> None:
     machine = read("0, GPU-0, [GPU requires reset], [GPU requires reset]\n")
     assert (machine.count, machine.usable, machine.gpus[0].health) == (1, False, "requires_reset")
     assert read_text("GPU-accelerated, fast, cheap\n", "text").gpus == []
+
+
+DRAWN = """| # | card | memory | cc | address | link | power |
+|---|------|--------|----|---------|------|-------|
+| 0 | NVIDIA L40S | 46068 MiB | 8.9 | `00000000:89:00.0` | 4/4 | 275.00 W |
+| 1 | NVIDIA L40S | 46068 MiB | 8.9 | `00000000:B2:00.0` | 4/4 | 275.00 W |
+"""
+
+
+def test_a_table_that_a_person_drew_is_read() -> None:
+    machine = read(DRAWN)
+    assert cards(machine) == [(0, NAME, 46068), (1, NAME, 46068)]
+    assert machine.gpus[1].bus_id == "00000000:B2:00.0"
+    rates = "| 1 | RTX 3090 | fast |\n| 2 | RTX 4090 | faster |\n| 4 | RTX 5090 | 81.2 |\n"
+    assert read_text(rates, "text").gpus == []

@@ -268,8 +268,10 @@ def _mig_devices(
     for (gpu, _), items in sorted(slices.items()):
         names = ("gi", "ci", "profile", "memory_mib", "uuid")
         values = {name: first(items, name) for name in names}
-        if values["profile"] is None and isinstance(values["gi"], int):
-            values["profile"] = profiles.get((gpu, values["gi"]))
+        gi, ci = values["gi"], values["ci"]
+        if values["profile"] is None and isinstance(gi, int):
+            exact = profiles.get((gpu, gi, ci)) if isinstance(ci, int) else None
+            values["profile"] = exact or profiles.get((gpu, gi, None))
         devices.append(MigDevice.model_validate({"gpu": gpu, **values}))
     return tuple(devices)
 

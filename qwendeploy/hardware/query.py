@@ -114,6 +114,10 @@ def read_query(lines: list[str], reading: Reading) -> None:
             rows.append(dict(zip(header, cells, strict=True)))
             continue
         header, mark = None, ","
+        if drawn := _drawn_row(line, position):
+            reading.gpus.append(drawn)
+            position += 1
+            continue
         if not cells or _is_box(line, ","):
             continue
         if len(cells) >= WIDE and len(cells) == foreign:
@@ -138,6 +142,21 @@ def read_query(lines: list[str], reading: Reading) -> None:
     if not reading.gpus and not any(_OFFER.match(line) for line in lines):
         known = [gpu for gpu in alone[:MAX_COUNTED] if series_capability(gpu.name or "")]
         reading.gpus += [gpu for gpu in known if _WHOLE_NAME.search(gpu.name or "")]
+
+
+def _drawn_row(line: str, position: int) -> GpuReading | None:
+    """Return the GPU of a row of a Markdown table under a person's own heading.
+
+    It begins with a number of its own cell and has a name and a size, an address or the like.
+    """
+    if line.lstrip()[:1] != "|" or line.count("|") < 4:
+        return None
+    cells = [cell.strip().strip("`*").strip() for cell in line.strip().strip("|").split("|")]
+    if not _SMALL.match(cells[0]) or not any(map(looks_like_gpu, cells[1:])):
+        return None
+    gpu = _bare_row(cells, position)
+    sure = gpu and (gpu.memory_mib or gpu.bus_id or gpu.uuid or gpu.compute_capability)
+    return gpu if sure else None
 
 
 def _is_box(line: str, mark: str) -> bool:

@@ -137,8 +137,8 @@ class Reading:
     origin: str
     gpus: list[GpuReading] = field(default_factory=list)
     mig: list[MigReading] = field(default_factory=list)
-    mig_profiles: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Profile by GPU and GPU instance, as ``nvidia-smi mig -lgi`` lists them."""
+    mig_profiles: dict[tuple[int, int, int | None], str] = field(default_factory=dict)
+    """Profile by GPU and GPU instance (``mig -lgi``), or compute instance too (``mig -lci``)."""
     missing: list[MissingReading] = field(default_factory=list)
     lost: list[LostReading] = field(default_factory=list)
     processes: list[ProcessReading] = field(default_factory=list)

@@ -45,10 +45,13 @@ _MEMORY = re.compile(
 _FAN_ALONE = re.compile(r"^\s*ERR!\s+\d{1,3}C\s+P\d{1,2}\s+\d{1,5}W\s*/")
 _POWER_CAP = re.compile(r"/\s*(\d{1,5})\s*W\b")
 _MIG_CELL = re.compile(r"^\s*(\d{1,3})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*$")
+_INSTANCES = re.compile(r"(?:GPU|Compute) instance(s| profiles):")
 _INSTANCE = re.compile(
-    r"^\s*(\d{1,3})\s+MIG (\S{1,24})\s+\d{1,4}\s+(\d{1,4})\s+\d{1,3}:\d{1,3}\s*$"
+    r"^\s*(\d{1,3})\s+(?:(\d{1,4})\s+)?MIG (\S{1,24})\s+\d{1,4}\*?\s+(\d{1,4})"
+    r"\s+\d{1,3}:\d{1,3}\s*$"
 )
-"""A row of ``nvidia-smi mig -lgi``: GPU, profile, its number, GPU instance, placement."""
+"""A row of ``nvidia-smi mig -lgi``: GPU, profile, its number, GPU instance, placement; of
+``-lci`` the GPU instance stands behind the GPU and the compute instance in its place."""
 _BARLESS = re.compile(
     r"^\s{0,8}(\d{1,3})\s{1,4}(\S.{0,60}?)\s+(On|Off|WDDM|TCC|MCDM)\s+"
     r"((?:[0-9A-Fa-f]{4}|[0-9A-Fa-f]{8}):[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)(?:\s+(On|Off|N/A))?(.*)$"
@@ -101,15 +104,16 @@ def read_table(lines: list[str], reading: Reading) -> None:
             section, current = "mig", None
         elif "Processes:" in line:
             section, current = "processes", None
-        elif "GPU instances:" in line or "GPU instance profiles:" in line:
-            section, current = ("instances" if "instances:" in line else "offers"), None
+        elif match := _INSTANCES.search(line):
+            section, current = ("instances" if match[1] == "s" else "offers"), None
         elif "Persistence-M" in line or "Driver-Model" in line:
             section, current = "gpus", None
         elif section == "mig":
             _read_mig(cells, reading)
         elif section == "instances":
             if match := _INSTANCE.match(cells[0]):
-                reading.mig_profiles.setdefault((int(match[1]), int(match[3])), match[2])
+                gi, ci = match[2] or match[4], int(match[4]) if match[2] else None
+                reading.mig_profiles.setdefault((int(match[1]), int(gi), ci), match[3])
         elif section == "offers":
             continue
         elif section == "processes":
