@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,11 @@ from qwendeploy.documents.files import read_document, schema_of
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
-from qwendeploy.verification.verdict import COUNTED
+from qwendeploy.verification.verdict import COUNTED, OF_REQUESTS, undecidable
+
+OF_LOOPS = (*OF_REQUESTS, "goodput_rps", "requests_rps")
+ENOUGH_BOOTS = 3
+"""Boots from which the spread between them is measured (DESIGN §7)."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,13 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
         a.server and b.server and a.server.boot_id and a.server.boot_id == b.server.boot_id
     )
     names = [name for name in dict.fromkeys([*a.figures, *b.figures])]
+    doubts = ((run.run_id, undecidable(run)) for run in (a, b))
+    doubt = "; ".join(f"{name}: {why}" for name, why in doubts if why)
     differences = tuple(
-        _difference(name, a.figures.get(name), b.figures.get(name), same_boot=same_boot)
+        _told_apart(
+            _difference(name, a.figures.get(name), b.figures.get(name), same_boot=same_boot),
+            _other_load(a, b, name) or ("" if name in COUNTED else doubt),
+        )
         for name in names
         if a.figures.get(name) is not None or b.figures.get(name) is not None
     )
@@ -154,6 +163,32 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
         differences=differences,
         notes=tuple(notes),
     )
+
+
+def _other_load(a: RunDocument, b: RunDocument, name: str) -> str:
+    """Return how the loads differ that a quantity of further shapes was measured on, if they do."""
+    if name in OF_LOOPS:
+        one, two = (_loop(run) for run in (a, b))
+    elif name.startswith("ttft_"):
+        one, two = (_prompts(run) for run in (a, b))
+    else:
+        return ""
+    return "" if one == two or not (one and two) else f"measured on other requests: {one} and {two}"
+
+
+def _loop(run: RunDocument) -> str:
+    return next((step.name for step in run.steps if step.shape in ("mixed", "chat")), "")
+
+
+def _prompts(run: RunDocument) -> str:
+    return next((step.name for step in run.steps if step.shape == "prompt"), "")
+
+
+def _told_apart(difference: Difference, doubt: str) -> Difference:
+    """Return the difference without a claim where the runs do not allow one."""
+    if not doubt or difference.significant is None:
+        return difference
+    return replace(difference, low=None, high=None, significant=None, reason=doubt)
 
 
 def _run_changes(a: RunDocument, b: RunDocument) -> list[Change]:
@@ -194,10 +229,15 @@ def _difference(name: str, a: Figure | None, b: Figure | None, *, same_boot: boo
     if a.n < 2 or b.n < 2:
         return Difference(name, a, b, change, None, None, None, "a single value has no interval")
     half = math.hypot(a.high - a.low, b.high - b.low) / 2 / abs(a.value)
-    if not same_boot:
+    if not same_boot and not all(_over_boots(figure) for figure in (a, b)):
         half = math.hypot(half, st.BOOT_SPREAD * math.sqrt(2))
     low, high = change - half, change + half
     return Difference(name, a, b, change, low, high, not low <= 0 <= high)
+
+
+def _over_boots(figure: Figure) -> bool:
+    """Whether the interval is over boots, and so holds what one differs from the next."""
+    return figure.n >= ENOUGH_BOOTS and figure.source == f"{figure.n} boots"
 
 
 def compare_plans(a: Plan, b: Plan) -> Comparison:

@@ -150,7 +150,7 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
     """Return one verdict per predicted or measured quantity, decisive ones first."""
     boot_id = run.server.boot_id if run.server else None
     limits = _limited(plan)
-    broken = _undecidable(run)
+    broken = undecidable(run)
     verdicts = []
     predictions, elsewhere = predictions_at(plan, run.operating_point)
     decodes = [step for step in run.steps if step.shape == "decode"]
@@ -269,7 +269,7 @@ def _limited(plan: Plan) -> set[str]:
     return found
 
 
-def _undecidable(run: RunDocument) -> str:
+def undecidable(run: RunDocument) -> str:
     """Return why a run decides nothing, empty if it may decide."""
     if run.client is not None and run.client.limited:
         return f"the client was the limit: {run.client.limited_reason}"
