@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+
 from qwendeploy.documents import Plan
+from qwendeploy.errors import EnvironmentProblem
 from qwendeploy.verification.settings import Settings, operating_point
 from qwendeploy.verification.verdict import WIDE, predictions_at
 
@@ -21,3 +25,27 @@ def notices(plan: Plan, settings: Settings) -> tuple[str, ...]:
             f" ±{WIDE:.0%}: this run can refute it, not confirm it",
         )
     return ()
+
+
+SPARE_FILES = 128
+"""Open files of a run beside one connection a stream: modules, the run's own, plain pages."""
+
+
+def make_room(streams: int) -> None:
+    """Allow this process as many open files as streams need.
+
+    Raises:
+        EnvironmentProblem: the host does not allow that many.
+    """
+    needed = streams + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < needed:
+        raise EnvironmentProblem(
+            f"{streams} streams need {needed} open files, this host allows {hard}",
+            where="ulimit -n",
+            hint="fewer streams (--c), or a higher limit",
+        )

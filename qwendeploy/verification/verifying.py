@@ -12,6 +12,7 @@ from typing import Any
 from qwendeploy import __version__
 from qwendeploy.documents import Cause, Plan, RunDocument, Tool, Verdict, VerifyReport
 from qwendeploy.errors import ExitCode
+from qwendeploy.verification.beforehand import make_room
 from qwendeploy.verification.causes import likely_causes
 from qwendeploy.verification.drafting import acceptance_of
 from qwendeploy.verification.expected import decisive_differences
@@ -79,6 +80,7 @@ def verify_once(
         inputs=inputs,
         run_id=run_id,
     )
+    make_room(max(session.point.concurrency, *settings.ladder_c, 1))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_until_told_to_stop(session))
 
