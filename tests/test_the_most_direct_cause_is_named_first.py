@@ -142,6 +142,14 @@ def test_a_power_cap_is_a_cause_below_the_usual_one(
     assert ("throttled" in found) is named
 
 
+def test_streams_that_the_plan_lets_wait_are_no_cause(measured: RunDocument) -> None:
+    plan = small_plan(450)
+    two = exact(2, "requests", kind=Kind.ESTIMATED, source="block arithmetic", n=1)
+    predictions = plan.predictions.model_copy(update={"max_running_requests": two})
+    found = likely_causes(SEATS(measured), plan.model_copy(update={"predictions": predictions}))
+    assert found == ()
+
+
 def slow(plan: Plan) -> Plan:
     rate = plan.predictions.aggregate_decode_tps
     assert rate is not None

@@ -8,7 +8,7 @@ so: a proxy, another release, a pool that nobody filled.
 
 from __future__ import annotations
 
-from qwendeploy.documents import Cause, Plan, RunDocument
+from qwendeploy.documents import Cause, Plan, RunDocument, Step
 from qwendeploy.verification.causes_of_machine import (
     capture_exceeded,
     falling_rate,
@@ -178,13 +178,21 @@ def early_ends(evidence: Evidence) -> Cause | None:
     )
 
 
+def _expected_running(plan: Plan | None, step: Step) -> float:
+    """Return how many streams of a load run by the plan, without one all of them."""
+    running = plan.predictions.max_running_requests if plan else None
+    if plan is None or running is None or step.context != plan.operating_point.context:
+        return step.concurrency
+    return min(float(step.concurrency), running.low)
+
+
 def fewer_streams(evidence: Evidence) -> Cause | None:
     step = evidence.decode
     if step is None or not step.windows:
         return None
     lows = [w.server_running_low for w in step.windows if w.server_running_low is not None]
     ran = min([float(w.running_low) for w in step.windows] + lows)
-    if ran >= step.concurrency:
+    if ran >= _expected_running(evidence.plan, step):
         return None
     waited = max((w.waiting_high or 0.0 for w in step.windows), default=0.0)
     usage = max((w.kv_usage or 0.0 for w in step.windows), default=0.0)
