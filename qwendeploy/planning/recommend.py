@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -128,15 +128,15 @@ def _own_limit_in_the_way(refused: Sequence[TraceEntry]) -> bool:
     return nearest is not None and nearest.rule in ("memory-seats", "memory-step")
 
 
-def _widened(scene: Scene, engine: str) -> list[Scene]:
-    """Return the scene, then the one with releases that nobody ran on this card, if there are."""
+def _widened(scene: Scene, engine: str) -> Iterator[Scene]:
+    """Yield the scene, then the one with releases that nobody ran on this card, if there are."""
+    yield scene
     if engine != "vllm" or scene.pins.image:
-        return [scene]
+        return
     wider = replace(scene.pins, any_release=True)
     known = scene.knowledge
-    if known.candidate_images(scene.box, wider) == known.candidate_images(scene.box, scene.pins):
-        return [scene]
-    return [scene, replace(scene, request=replace(scene.request, pins=wider))]
+    if known.candidate_images(scene.box, wider) != known.candidate_images(scene.box, scene.pins):
+        yield replace(scene, request=replace(scene.request, pins=wider))
 
 
 def _looser_class(scene: Scene) -> Quality | None:
