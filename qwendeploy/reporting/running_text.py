@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +31,8 @@ def up_text(report: UpReport, plan_file: str) -> str:
     lines.append(f"applied = asked: {agreed}")
     lines += _cause_lines(report.causes)
     lines += [f"note: {note}" for note in report.notes]
-    lines.append(f"next: qwendeploy verify {plan_file} --base-url {report.base_url}")
+    plan = "PLAN" if plan_file == "-" else shlex.quote(plan_file)
+    lines.append(f"next: qwendeploy verify {plan} --base-url {report.base_url}")
     return "\n".join(lines)
 
 
