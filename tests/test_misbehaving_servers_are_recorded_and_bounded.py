@@ -269,6 +269,9 @@ def test_proxies_of_the_environment_are_left_alone_on_this_machine(
         pytest.param("http://h:1/v1/", "http://h:1", id="v1-cut"),
         pytest.param("https://h/base/v1", "https://h/base", id="path-kept"),
         pytest.param("http://[::1]:8000", "http://[::1]:8000", id="ipv6"),
+        pytest.param("http://h:1/v1/chat/completions", "http://h:1", id="page-copied"),
+        pytest.param("https://h/base/v1/models/", "https://h/base", id="page-below-a-path"),
+        pytest.param(" http://h:1 ", "http://h:1", id="blanks"),
     ],
 )
 def test_addresses_are_read_as_people_write_them(text: str, url: str) -> None:

@@ -52,6 +52,7 @@ def parse_base_url(text: str) -> str:
     Raises:
         UserError: no http(s) address, or one that carries a password.
     """
+    text = text.strip()
     value = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(value)

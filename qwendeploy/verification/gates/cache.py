@@ -14,6 +14,7 @@ from typing import Any
 from qwendeploy.documents import Gate
 from qwendeploy.verification.gates.asking import Asker
 from qwendeploy.verification.gates.tools import WEATHER, call_problem
+from qwendeploy.verification.metrics import Metrics
 from qwendeploy.verification.replicas import scrape
 
 TOKENS = 9000
@@ -43,9 +44,8 @@ def _question(context: str, name: str) -> list[dict[str, Any]]:
     ]
 
 
-async def _hits(asker: Asker) -> float | None:
-    metrics = await scrape(asker.client)
-    return metrics.get("prefix_hits") if metrics else None
+async def _counters(asker: Asker) -> Metrics | None:
+    return await scrape(asker.client) if asker.surface.facts.metrics else None
 
 
 async def prefix_cache(asker: Asker) -> Gate:
@@ -58,7 +58,7 @@ async def prefix_cache(asker: Asker) -> Gate:
     if tokens < 512:
         return asker.not_run("the served context is too short for a cached prefix")
     context, codes = fact_context(asker, tokens, f"{asker.seed}-cache")
-    before = await _hits(asker)
+    before = await _counters(asker)
     wrong: list[str] = []
     for turn, name in enumerate([*codes, *codes]):
         record = await asker.ask(_question(context, name), tokens=64)
@@ -68,8 +68,8 @@ async def prefix_cache(asker: Asker) -> Gate:
         if codes[name] not in record.text and codes[name] not in record.reasoning:
             wrong.append(f"{name} {state}: {record.text[:40]!r}, not {codes[name]!r}")
     wrong += await _dialogue(asker, context, codes)
-    after = await _hits(asker)
-    served = after - before if after is not None and before is not None else None
+    after = await _counters(asker)
+    served = after.since(before, "prefix_hits") if after and before else None
     if served == 0:
         return asker.not_run("the cache served no token of the repeated conversation")
     if wrong:
