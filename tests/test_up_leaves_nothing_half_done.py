@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -131,6 +132,16 @@ def test_what_docker_does_not_have_is_named(
         starting.up(box.plan(**changes), box.settings(**settings), box.tell)
 
     assert problem.value.hint
+    assert box.names() == []
+
+
+def test_lock_that_cannot_be_made_is_named(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(box.folder))
+    (box.folder / f"qwendeploy-{os.getuid()}-test.lock").symlink_to("/nowhere")
+
+    with pytest.raises(EnvironmentProblem, match="the lock of `up` cannot be made"):
+        starting.up(box.plan(), box.settings(), box.tell)
+
     assert box.names() == []
 
 

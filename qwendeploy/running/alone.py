@@ -20,8 +20,15 @@ def alone(name: str) -> Iterator[None]:
         EnvironmentProblem: another process holds it.
     """
     path = Path(tempfile.gettempdir()) / f"qwendeploy-{os.getuid()}-{name}.lock"
-    # not following a link that somebody else may have put there
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # not following a link that somebody else may have put there
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"the lock of `up` cannot be made: {problem.strerror}",
+            where=str(path),
+            hint="remove what is there, or set TMPDIR to a directory that can be written",
+        ) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
