@@ -37,6 +37,7 @@ from qwendeploy.planning.transfer_rows import (
     transfer_fit,
     weight_features,
 )
+from qwendeploy.tables.gpus import GpuModel, find_gpu
 from qwendeploy.tables.series import Series, SeriesKey
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 FAR = 1.5
 """Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
 
+SAME_BOARD = 0.15
+"""Most that the memory of a card's versions for a workstation, a server and less power differs."""
 DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
 FULL_LAYERS = 16
 
@@ -332,8 +335,13 @@ class Rates:
 
     @cached_property
     def _of_study(self) -> bool:
-        """Whether the study measured this card."""
-        return any(series.key.origin == "study" for series in self.series)
+        """Whether the study measured this card or a version of it for other power and cooling."""
+        if any(series.key.origin == "study" for series in self.series):
+            return True
+        card = self.scene.box.model
+        names = {s.key.gpu for s in self.scene.knowledge.series if s.key.origin == "study"}
+        measured = (find_gpu(name) for name in names)
+        return card is not None and any(other and _same_board(card, other) for other in measured)
 
     # --- both ---
 
@@ -353,6 +361,18 @@ class Rates:
         floor = self.scene.box.figure_floor
         together = replicas_rate([rate] * busy)
         return replace(together, kind=weakest(together.kind, floor))
+
+
+def _same_board(one: GpuModel, other: GpuModel) -> bool:
+    """Return whether two cards are one chip with as much memory of nearly the same speed."""
+    if not (one.bandwidth_gbps and other.bandwidth_gbps):
+        return False
+    return (
+        one.compute_capability == other.compute_capability
+        and one.memory_mib == other.memory_mib
+        and one.unified == other.unified
+        and abs(one.bandwidth_gbps / other.bandwidth_gbps - 1) < SAME_BOARD
+    )
 
 
 def _is_parallel_gguf(option: Option, point: Point) -> bool:
