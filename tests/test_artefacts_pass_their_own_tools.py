@@ -81,7 +81,13 @@ def test_quadlet_is_accepted_and_its_unit_too(plan: Plan, tmp_path: Path) -> Non
     service = quadlet_service(place)
 
     assert service.count("--device nvidia.com/gpu=") == plan.option.gpus_used
-    for option in ("--ulimit", "--health-cmd", "--sdnotify=healthy", "no-new-privileges"):
+    for option in (
+        "--ulimit",
+        "--health-cmd",
+        "--health-on-failure kill",
+        "--sdnotify=healthy",
+        "no-new-privileges",
+    ):
         assert option in service
     # podman itself is not installed here: any program of that path's kind stands in
     unit = tmp_path / "qwendeploy.service"
