@@ -9,33 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from smi_texts import matrix, row, table
+from pasted_texts import BOX, GPU_LIST, HEADED, HEADS, LINES, LOG, NAME, OLD, PAIR, cards, read
+from smi_texts import row, table
 
-from qwendeploy.documents import Machine
 from qwendeploy.errors import UserError
-from qwendeploy.hardware.merge import machine_of
 from qwendeploy.hardware.sniff import read_text
-from qwendeploy.tables.gpus import gpus
-
-
-def read(*texts: str) -> Machine:
-    return machine_of([read_text(text, f"text {i}") for i, text in enumerate(texts)], gpus())
-
-
-def cards(machine: Machine) -> list[tuple[Any, ...]]:
-    return [(gpu.index, gpu.name, gpu.memory_mib) for gpu in machine.gpus]
-
-
-NAME = "NVIDIA L40S"
-BOX = table([row(0, NAME, total=46068), row(1, NAME, total=46068)])
-LINES = BOX.split("\n")
-PAIR = matrix({0: (" X ", "NODE"), 1: ("NODE", " X ")})
-GPU_LIST = "\n".join(
-    f"GPU {i}: NVIDIA L40S (UUID: GPU-aaaaaaaa-0000-0000-0000-00000000000{i})" for i in (0, 1)
-)
 
 
 def each(form: Callable[[int, str], str]) -> str:
@@ -138,23 +118,6 @@ def test_a_query_is_read_in_the_form_of_its_shell(text: str) -> None:
 )
 def test_other_lists_with_such_names_are_no_gpus(text: str) -> None:
     assert read_text(text, "text").gpus == []
-
-
-LOG = """GPU 00000000:01:00.0
-    Product Name                          : NVIDIA RTX A4000
-    MIG Mode
-        Current                           : N/A
-    Driver Model
-        Current                           : WDDM
-        Pending                           : WDDM
-    GPU UUID                              : GPU-aaaaaaaa-0000-0000-0000-000000000000
-    FB Memory Usage
-        Total                             : 16376 MiB
-        Used                              : 12 MiB
-    BAR1 Memory Usage
-        Total                             : 16384 MiB
-"""
-HEADED = f"==============NVSMI LOG==============\n\nDriver Version : 538.78\n\n{LOG}"
 
 
 @pytest.mark.parametrize(
@@ -260,15 +223,6 @@ def test_nvitop_cuts_a_name_at_its_beginning() -> None:
     assert (machine.gpus[0].compute_capability, machine.cuda) == ("7.0", "13.0")
 
 
-OLD = """| NVIDIA-SMI 2.290.10   Driver Version: 290.10         |
-|-------------------------------+----------------------+----------------------+
-| Nb.  Name                     | Bus Id        Disp.  | Volatile ECC SB / DB |
-|===============================+======================+======================|
-| 0.  Tesla C2075               | 0000:03:00.0  Off    |         0          0 |
-|  30%   62 C  P0   79W / 225W  |   0%   10MB / 5375MB |    0%     Default    |
-"""
-
-
 def test_the_oldest_layout_is_read() -> None:
     machine = read(OLD)
     assert cards(machine) == [(0, "Tesla C2075", 5375)]
@@ -281,7 +235,6 @@ def remote(address: str, links: int) -> str:
     )
 
 
-HEADS = GPU_LIST.split("\n")
 PLACES = "index, pci.bus_id\n0, 00000000:99:00.0\n1, 00000000:D5:00.0\n"
 
 
@@ -377,58 +330,3 @@ def test_a_monitor_without_a_name_or_size_is_refused_not_guessed() -> None:
     assert read_text(text, "text").is_empty()
     with pytest.raises(UserError):
         read_text("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<nvidia_smi_log></nvidia_smi_log>", "text")
-
-
-def test_versions_are_the_headers_not_what_people_write_beside_it() -> None:
-    said = "Driver Version: 535.54.03 before the update, CUDA Version: 11.8 of the toolkit\n"
-    machine = read(said + BOX)
-    assert (machine.driver, machine.cuda) == ("580.65.06", "13.0")
-    assert read(said + BOX.replace("CUDA Version: 13.0", "CUDA Version: N/A ")).cuda is None
-    assert read(said + GPU_LIST).driver == "535.54.03"
-
-
-def test_a_gpu_that_asks_for_a_reboot_is_faulty() -> None:
-    log = HEADED.replace("    MIG Mode", "    GPU Recovery Action : Node Reboot\n    MIG Mode")
-    assert read(log).gpus[0].health == "requires_reset"
-    assert read(log.replace("Node Reboot", "None")).gpus[0].health == "ok"
-
-
-def test_tools_of_other_makers_are_named_not_read() -> None:
-    text = "==== ROCm System Management Interface ====\nGPU[0] : Card series: Instinct MI300X\n"
-    reading = read_text(text, "text")
-    assert reading.is_empty()
-    assert "another maker" in reading.notes[0]
-
-
-def test_a_bare_number_is_memory_only_where_the_card_has_as_much() -> None:
-    rows = "0, NVIDIA GeForce RTX 3090, 30, 1695, {}, P2\n"
-    assert cards(read(rows.format(9751)))[0][2] is None
-    assert cards(read(rows.format(24576)))[0][2] == 24576
-    assert cards(read(rows.format(49152)))[0][2] == 49152
-    box = table([row(0, "NVIDIA GeForce RTX 3090", total=24576)])
-    assert cards(read(box, rows.format(49152)))[0][2] == 24576
-
-
-def test_signs_that_markdown_escapes_are_plain() -> None:
-    assert cards(read(OLD.replace("| 0. ", "\\| 0\\. "))) == [(0, "Tesla C2075", 5375)]
-
-
-def test_a_row_of_faults_is_a_gpu_even_where_its_uuid_is_masked() -> None:
-    machine = read("0, GPU-0, [GPU requires reset], [GPU requires reset]\n")
-    assert (machine.count, machine.usable, machine.gpus[0].health) == (1, False, "requires_reset")
-    assert read_text("GPU-accelerated, fast, cheap\n", "text").gpus == []
-
-
-DRAWN = """| # | card | memory | cc | address | link | power |
-|---|------|--------|----|---------|------|-------|
-| 0 | NVIDIA L40S | 46068 MiB | 8.9 | `00000000:89:00.0` | 4/4 | 275.00 W |
-| 1 | NVIDIA L40S | 46068 MiB | 8.9 | `00000000:B2:00.0` | 4/4 | 275.00 W |
-"""
-
-
-def test_a_table_that_a_person_drew_is_read() -> None:
-    machine = read(DRAWN)
-    assert cards(machine) == [(0, NAME, 46068), (1, NAME, 46068)]
-    assert machine.gpus[1].bus_id == "00000000:B2:00.0"
-    rates = "| 1 | RTX 3090 | fast |\n| 2 | RTX 4090 | faster |\n| 4 | RTX 5090 | 81.2 |\n"
-    assert read_text(rates, "text").gpus == []
