@@ -41,6 +41,10 @@ class Hints:
     open_network: bool | None = None
     display_gib: float | None = None
     """Memory that a desktop was said to hold on the card."""
+    p2p_hangs: bool = False
+    """Transfers between the cards were said to hang."""
+    p2p_redirected: bool = False
+    """The host was said to send transfers between cards through its IOMMU."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +218,14 @@ def _p2p(said: str, interconnect: str) -> Literal["yes", "no", "unknown"]:
     return "unknown"
 
 
+_P2P_HANGS = re.compile(
+    r"(?:p2p|peer|transfers?|all-?reduce|nccl)\b[^.;]*"
+    r"(?<!no )(?<!not )(?<!never )\b(?:hangs?\b(?! off)|stalls?\b|broken)"
+)
+_IOMMU = re.compile(r"\b(?:iommu|amd-vi|vt-d)\b[^.;,]*\btranslat")
+_ACS = re.compile(r"\bacs\b[^.;]{0,20}\b(?:on|enabled|active)\b")
+
+
 def _hints(content: dict[str, Any], said: str) -> Hints:
     text = said.lower()
     workload = str(content.get("workload") or "")
@@ -240,4 +252,6 @@ def _hints(content: dict[str, Any], said: str) -> Hints:
         cache_on_host=None if cache is None else "already" in str(cache).lower(),
         open_network=None if network is None else True,
         display_gib=_display_gib(content, str(content.get("notes") or "")),
+        p2p_hangs=_P2P_HANGS.search(text) is not None,
+        p2p_redirected=_IOMMU.search(text) is not None and _ACS.search(text) is not None,
     )

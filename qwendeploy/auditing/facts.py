@@ -45,8 +45,11 @@ def _machine(understood: Understood) -> Facts:
         facts = _bare_machine(machine)
     facts["machine.vendor"] = understood.context.vendor
     facts["machine.mig"] = any(gpu.mig for gpu in machine.gpus)
-    if understood.context.hints.display_gib is not None:
-        facts["machine.display_gib"] = understood.context.hints.display_gib
+    hints = understood.context.hints
+    if hints.display_gib is not None:
+        facts["machine.display_gib"] = hints.display_gib
+    if hints.p2p_hangs or (hints.p2p_redirected and facts.get("machine.card_p2p") == "yes"):
+        facts["machine.p2p_hangs"] = True
     if understood.gpu_count is not None:
         facts["machine.gpu_count"] = understood.gpu_count
     if understood.context.vendor != "nvidia":

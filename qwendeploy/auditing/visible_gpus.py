@@ -92,15 +92,17 @@ _LAYOUT_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-p
 def _reached_gpus(arguments: Arguments, count: int | None) -> int | None:
     """Return the cards with those of the other hosts that a launch over several hosts names.
 
-    A Ray cluster's size is not in the command: it is taken to be large enough.
+    A Ray cluster's size is not in the command: it is taken to be large enough. A machine's
+    description may count the cards of every host already.
     """
     if not count:
         return count
+    sizes = [whole_number(arguments.value(flag) or "") for flag in _LAYOUT_FLAGS]
+    needed = prod(size for size in sizes if size is not None)
     if arguments.value("--distributed-executor-backend") == "ray":
-        sizes = [whole_number(arguments.value(flag) or "") for flag in _LAYOUT_FLAGS]
-        return max(count, prod(size for size in sizes if size is not None))
+        return max(count, needed)
     nodes = whole_number(arguments.value("--nnodes") or "")
-    return count * nodes if nodes is not None else count
+    return count * nodes if nodes is not None and needed > count else count
 
 
 def _narrowed(listed: str, count: int | None, *, runtime: bool) -> int | None:

@@ -86,6 +86,7 @@ _FIELDS = (
     Field(
         "machine.card_p2p", C, "whether the stock driver gives cards of this kind peer access", TRI
     ),
+    Field("machine.p2p_hangs", B, "the driver reports peer access and transfers over it hang"),
     Field("machine.display", B, "a desktop holds memory of a chosen card"),
     Field("machine.unlike_cards", B, "the chosen cards are of different kinds"),
     Field("machine.os", C, "host system", ("linux", "wsl2", "windows", "container", "unknown")),
