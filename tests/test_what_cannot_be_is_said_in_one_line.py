@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,29 @@ def test_verify_sh_without_the_program_says_how_to_have_it(run: Any, tmp_path: P
     assert ran.stderr.splitlines() == [
         "qwendeploy is not on the PATH: activate its environment or set QWENDEPLOY to its path"
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "settings"),
+    [
+        pytest.param("RTX PRO 6000", ["--gpus", "2", "--c", "32", "--tpot", "5"], id="tpot"),
+        pytest.param("RTX PRO 6000", ["--gpus", "2", "--c", "32", "--ttft", "100"], id="ttft"),
+        pytest.param("RTX 4090", ["--ctx", "256k", "--engine", "vllm"], id="length"),
+        pytest.param("H200", ["--c", "32", "--max-num-seqs", "4096"], id="seats"),
+        pytest.param("RTX 3090", ["--quality", "near"], id="class"),
+    ],
+)
+def test_what_would_bring_a_plan_back_does(run: Any, gpu: str, settings: list[str]) -> None:
+    line = ["recommend", "--gpu", gpu, *settings]
+    refused = run(*line)
+    assert refused.code == 1
+    hint = re.search(r"would return with (--[a-z-]+) (\w+)", refused.err)
+    assert hint is not None, refused.err
+
+    assert run(*line, *hint.groups()).code == 0
+
+
+def test_a_request_that_does_not_quite_fit_is_not_called_none_of_many(run: Any) -> None:
+    told = run("recommend", "--gpu", "RTX 3060 12GB", "--gpus", "2", "--ctx", "32k").out
+
+    assert "1 contexts" not in told and " 0 do" not in told

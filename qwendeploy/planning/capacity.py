@@ -49,9 +49,12 @@ def capacity_lines(
         return _few_seats(seats, room, workload.concurrency)
     length = format_tokens(candidate.memory.max_model_len)
     count = workload.concurrency
+    if count == 1 and room.full == 0:
+        most = f"The request runs up to {room.context:,} tokens, not up to all of {length}."
+        return (most,), (most,)
     own = ", each with a context of its own" if result.load.contexts == "shared" else ""
     lines = [
-        f"{room.full} request{'s' if room.full != 1 else ''} of {length} at once{own}; "
+        f"{room.full or 'No'} request{'s' if room.full > 1 else ''} of {length} at once{own}; "
         + (
             f"all {count} run up to {room.context:,} tokens each; beyond that the rest queue until "
             "blocks are free."
@@ -69,7 +72,7 @@ def capacity_lines(
     if changes:
         lines.append("It would change with " + "; ".join(changes) + ".")
     headline = f"{count} {'separate ' if own else ''}contexts of {length} do not fit at once: "
-    headline += f"{room.full} {'does' if room.full == 1 else 'do'}, and "
+    headline += f"{room.full or 'none'} {'do' if room.full > 1 else 'does'}, and "
     if room.context:
         headline += f"all {count} up to {room.context:,} tokens."
     else:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from qwendeploy.documents import TraceEntry
 
 _ORDER = (
+    "limit-tpot",
+    "limit-ttft",
     "memory-length",
     "memory-seats",
     "memory-step",
     "memory-context",
-    "limit-tpot",
-    "limit-ttft",
     "weights-leave-no-cache",
     "memory-weights",
     "weights-do-not-fit",
@@ -48,10 +48,14 @@ def telling(trace: Sequence[TraceEntry]) -> list[TraceEntry]:
     ]
 
 
-def nearness(entry: TraceEntry) -> tuple[int, float]:
-    """Return how near a refused option came, nearest first; what no rule measures comes last."""
+def nearness(entry: TraceEntry) -> tuple[int, bool, float]:
+    """Return how near a refused option came, nearest first; what no rule measures comes last.
+
+    A limit is told by what vLLM misses it by: llama.cpp is asked only where vLLM cannot.
+    """
     order = _ORDER.index(entry.rule) if entry.rule in _ORDER else len(_ORDER)
-    return order, _size(entry.missed_by)
+    last = entry.rule.startswith("limit-") and "llama.cpp" in entry.option
+    return order, last, _size(entry.missed_by)
 
 
 def _size(text: str | None) -> float:

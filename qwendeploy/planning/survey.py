@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -220,19 +221,22 @@ def _weights_and_draft(option: Option) -> tuple[str, str, int]:
 def _meets_limits(item: Scored, scene: Scene, trace: list[TraceEntry]) -> bool:
     """Say whether the latency limits hold; a miss goes into the trace with its size."""
     figures, workload = item.predictions, scene.workload
-    for name, limit in (("tpot_ms", workload.tpot_ms), ("ttft_cold_ms", workload.ttft_ms)):
-        figure = getattr(figures, name)
+    for name, limit, ease in (
+        ("tpot_ms", workload.tpot_ms, "fewer requests in flight"),
+        ("ttft_cold_ms", workload.ttft_ms, "shorter prompts"),
+    ):
+        figure, flag = getattr(figures, name), name.partition("_")[0]
         if limit is None:
             continue
         if figure is None:
             reason = f"no figure for {name}: {figures.reasons.get(name, 'not known')}"
-            rejection = Rejection(f"limit-{name.partition('_')[0]}", reason)
+            rejection = Rejection(f"limit-{flag}", reason)
         elif figure.value > limit:
             rejection = Rejection(
-                f"limit-{name.partition('_')[0]}",
+                f"limit-{flag}",
                 f"{figure.value:.1f} ms predicted, {limit:g} ms allowed",
                 missed_by=f"{figure.value - limit:.1f} ms",
-                would_return="fewer requests in flight or a looser limit",
+                would_return=f"--{flag} {math.ceil(figure.value)}, or {ease}",
             )
         else:
             continue
