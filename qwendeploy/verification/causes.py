@@ -53,12 +53,11 @@ PATH_MS, PATH_SHARE = 20.0, 0.1
 
 def slow_path(evidence: Evidence) -> Cause | None:
     steps = [step for step in evidence.run.steps if step.shape == "prompt"]
-    server = steps[0].server.get("ttft_mean_ms") if steps else None
-    if server is None:
+    server = steps[0].server.get("ttft_cold_mean_ms") if steps else None
+    cold = [s for s in steps[0].distributions if s.name == "ttft_cold"] if steps else []
+    if server is None or not cold:
         return None
-    spreads = [s for s in steps[0].distributions if s.name.startswith("ttft")]
-    count = sum(spread.n for spread in spreads)
-    client = sum(spread.mean * spread.n for spread in spreads) / count if count else 0.0
+    client = cold[0].mean
     if client <= server * (1 + PATH_SHARE) + PATH_MS:
         return None
     return Cause(

@@ -15,6 +15,8 @@ from qwendeploy.verification.drafting import PACED
 from qwendeploy.verification.metrics import Metrics
 
 SOURCE = "this run"
+FAR = 0.25
+"""Relative distance of the measured mean context from the wanted one that is told."""
 UNCOUNTED = "the server gives no token counts, neither as usage nor in /metrics"
 
 
@@ -41,8 +43,6 @@ def decode_step(load: DecodeLoad) -> Step:
     times = [window.start_s for window in judged]
     counts = load.streams.counts()
     figures, reasons = _figures(load)
-    contexts = [load.streams.mean_context((s.start + s.end) / 2) for s in load.spans]
-    known = [context for context in contexts if context is not None]
     prompts = [r.prompt_tokens for r in load.streams.records if r.prompt_tokens is not None]
     broken = load.streams.broken.is_set()
     return Step(
@@ -55,7 +55,7 @@ def decode_step(load: DecodeLoad) -> Step:
         duration_s=time.perf_counter() - load.begin,
         prompt_tokens=st.mean(prompts) if prompts else None,
         texts=dict(Counter(load.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
-        context_mean=st.mean(known) if known else None,
+        context_mean=_mean_context(load),
         counted=load.counted,
         steady=load.steady,
         drift_per_minute=st.drift_per_minute(times, rates)
@@ -75,6 +75,13 @@ def decode_step(load: DecodeLoad) -> Step:
     )
 
 
+def _mean_context(load: DecodeLoad) -> float | None:
+    """Return the mean context of the streams in the middle of the windows."""
+    contexts = [load.streams.mean_context((s.start + s.end) / 2) for s in load.spans]
+    known = [context for context in contexts if context is not None]
+    return st.mean(known) if known else None
+
+
 def _remarks(load: DecodeLoad, judged: Sequence[Window]) -> Iterator[str]:
     """Yield what a reader of the figures must know of the windows."""
     if len(judged) < len(load.windows):
@@ -84,6 +91,9 @@ def _remarks(load: DecodeLoad, judged: Sequence[Window]) -> Iterator[str]:
         yield (
             "the server does not count tokens per chunk: windows are chunks times their mean length"
         )
+    mean, wanted = _mean_context(load), load.settings.context
+    if mean is not None and abs(mean - wanted) > FAR * wanted:
+        yield f"the streams stood at {mean:,.0f} tokens on average, not {wanted:,}: they grow"
     if load.windows and not load.whole:
         yield f"cut short after {len(load.windows)} of {load.settings.windows} windows"
 

@@ -67,17 +67,21 @@ async def measure_latency(
     first = await _one(client, surface, surface.prompts.text(context, f"{settings.seed}-first"))
     if first.ttft is not None and first.failure is None:
         notes.append(f"first prompt of this length, not counted: {first.ttft * 1e3:.0f} ms")
+    begun = await scrape(client) if before else None
     for repeat in range(settings.repeats):
         text = surface.prompts.text(context, f"{settings.seed}-{repeat}")
         told(f"cold prompt {repeat + 1} of {settings.repeats}", repeat / settings.repeats)
         cold.append(await _one(client, surface, text))
         if cold[-1].failure:
             break
+    ended = await scrape(client) if before else None
     unserved = ""
     if settings.warm and (times := _times(cold)):
         warm, unserved = await _rounds(client, surface, context, settings, told, st.mean(times))
     after = await scrape(client) if before else None
     server = server_differences((before, after) if before and after else None)
+    own = server_differences((begun, ended) if begun and ended else None)
+    server["ttft_cold_mean_ms"] = own["ttft_mean_ms"] if begun and ended else None
     figures, reasons = _figures(cold, warm, unserved, settings)
     prompts = [record.prompt_tokens for record in cold if record.prompt_tokens is not None]
     found = (
