@@ -155,3 +155,17 @@ def test_figures_of_one_cell_agree_with_each_other(run: Any, machine: tuple[str,
         assert figures["output_tps_end_to_end"]["value"] <= rate * 1.001
         times.setdefault(cell["concurrency"], []).append(figures["ttft_cold_ms"]["value"])
     assert all(ttfts == sorted(ttfts) and ttfts[0] < ttfts[-1] for ttfts in times.values())
+
+
+@pytest.mark.parametrize(
+    ("card", "whose"),
+    [
+        ("RTX PRO 6000", "the study's prompts"),
+        ("RTX PRO 6000 Max-Q", "the study's prompts"),
+        ("RTX 5090", "public benchmarks send"),
+    ],
+)
+def test_the_plan_says_whose_text_its_rates_are_of(run: Any, card: str, whose: str) -> None:
+    ran = run("recommend", "--gpu", card, "--c", "4", "--ctx", "32k", "--spec", "mtp")
+    assert ran.code == 0, ran.err
+    assert f"mixed text such as {whose}" in " ".join(ran.out.split())

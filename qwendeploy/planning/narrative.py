@@ -24,6 +24,7 @@ from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import TWIN, nearest_miss
 from qwendeploy.planning.plan_warnings import plan_warnings
 from qwendeploy.planning.ranking import Scored, rank, tie
+from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.reasons import reasons
 from qwendeploy.planning.scene import Scene, stated_context
 from qwendeploy.planning.stated_weights import STATED, is_folder
@@ -271,7 +272,8 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     if row.source.startswith(STATED):
         lines.append(f"{row.name}, which no table has, holds {row.quant} weights of this model")
     if workload.content is Content.MIXED and option.spec_method != "none":
-        lines.append("mixed text such as the study's prompts (--content)")
+        whose = "the study's prompts" if Rates(scene).of_study else "public benchmarks send"
+        lines.append(f"mixed text such as {whose} (--content)")
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
     if workload.prefix_hit and not option.prefix_cache:

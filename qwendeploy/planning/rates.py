@@ -329,12 +329,12 @@ class Rates:
 
         The study's prompt is a mixture too.
         """
-        if content != Content.MIXED.value or not self._of_study:
+        if content != Content.MIXED.value or not self.of_study:
             return content
         return "study"
 
     @cached_property
-    def _of_study(self) -> bool:
+    def of_study(self) -> bool:
         """Whether the study measured this card or a version of it for other power and cooling."""
         if any(series.key.origin == "study" for series in self.series):
             return True
