@@ -201,6 +201,34 @@ def test_run_with_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
     assert caught.value.key == "stages"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("concurrency", 10**400),
+        ("concurrency", 4_000_000),
+        ("context", 10**400),
+        ("context", 2**40),
+    ],
+)
+def test_run_that_no_server_can_have_done_changes_nothing(
+    key: str, value: int, tmp_path: Path
+) -> None:
+    path, home = _run(tmp_path), tmp_path / "home"
+    document = json.loads(path.read_text())
+    document["steps"][0][key] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="outside"):
+        importing.import_file(path, STATED, directory=home)
+    assert own.own_rows(home) == ()
+
+
+def test_run_in_a_list_of_one_is_read_as_the_run(tmp_path: Path) -> None:
+    path = _run(tmp_path)
+    path.write_text(f"[{path.read_text()}]")
+    done = importing.import_file(path, STATED, directory=tmp_path / "home")
+    assert done.record.machine_id == "abc"
+
+
 def test_export_holds_rows_and_provenance_without_private_texts(tmp_path: Path) -> None:
     home, out = tmp_path / "home", tmp_path / "contribution.json"
     stated = Statement(

@@ -117,7 +117,9 @@ def facts(path: Path) -> RunFacts:
 
     The document is one that ``read`` accepted.
     """
-    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    text = path.read_text(encoding="utf-8-sig").lstrip(" \t\r\n,")
+    document, _ = json.JSONDecoder().raw_decode(text)
+    document = document[0] if isinstance(document, list) else document
     run = document.get("run", document)
     server = run.get("server") or {}
     return RunFacts(

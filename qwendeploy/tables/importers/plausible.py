@@ -25,6 +25,8 @@ STEADY = 0.1
 IN_FLIGHT = (0.02, 1.5)
 """Requests in flight by Little's law (rate x time of a request / tokens) over those stated: ramps
 lower the former, rounding lifts it; a wrong unit is off by 1000."""
+LARGEST = 1e300
+"""Whole numbers of a document may be larger than a float; they are not printed."""
 OWN_PACE = 20.0
 """Most that the rate of one user and 1/TPOT may differ: one may count the prompt, the other not."""
 
@@ -87,4 +89,4 @@ def _contradiction(point: Point) -> tuple[str, str] | None:
 
 
 def _short(value: float) -> str:
-    return f"{float(value):g}"
+    return f"{value:g}" if abs(value) < LARGEST else f"a number above {LARGEST:g}"
