@@ -712,6 +712,9 @@ class Stream:
             if fault.kind == "die":
                 self.server.die()
                 return "died"
+            if fault.kind == "reboot":
+                del faults["reboot"]
+                self.o.boot_epoch += 60
             if fault.kind == "invalid":
                 self.raw(b'data: {"choices": [{"delta"\n\n')
             if fault.kind == "error_event":

@@ -129,6 +129,16 @@ def test_a_server_that_dies_under_load_ends_the_run(tmp_path: Path) -> None:
     assert not run.fill.tested
 
 
+def test_a_server_that_restarts_decides_nothing(tmp_path: Path) -> None:
+    faults = json.dumps([{"kind": "reboot", "at": [5], "after": 30}])
+    with known_server(tmp_path, *POOL, "--faults", faults) as known:
+        run, report = verified(known.url, small_plan(), repeats=2, rate_only=True)
+    assert any("restarted" in text for text in run.warnings)
+    assert report.outcome == "inconclusive", report.statement
+    assert "restarted while" in report.verdicts[0].reason
+    assert report.causes[0].id == "restarted"
+
+
 def test_a_server_that_dies_on_its_first_request_is_an_environment_problem(tmp_path: Path) -> None:
     faults = json.dumps([{"kind": "die", "at": [0], "after": 0}])
     with (

@@ -19,7 +19,7 @@ from qwendeploy.verification.causes_of_machine import (
     throttled,
 )
 from qwendeploy.verification.drafting import acceptance_of
-from qwendeploy.verification.evidence import Evidence, Signature, ended_early
+from qwendeploy.verification.evidence import RESTARTED, Evidence, Signature, ended_early
 from qwendeploy.verification.expected import applied_differences
 
 
@@ -32,6 +32,18 @@ def client_bound(evidence: Evidence) -> Cause | None:
         text="the measuring client was the limit, not the server",
         evidence=client.limited_reason,
         fix="run verify from an idle machine near the server; `verify --self-test` shows its limit",
+    )
+
+
+def restarted(evidence: Evidence) -> Cause | None:
+    told = [text for text in evidence.run.warnings if text.startswith(RESTARTED)]
+    if not told:
+        return None
+    return Cause(
+        id="restarted",
+        text="the server ended and was started again during the run",
+        evidence=told[0],
+        fix="the log before its start says why it ended (`qwendeploy logs`)",
     )
 
 
@@ -284,6 +296,7 @@ def cold_cache(evidence: Evidence) -> Cause | None:
 SIGNATURES: tuple[Signature, ...] = (
     # what makes the measurement itself worthless
     client_bound,
+    restarted,
     usage_contradicts,
     count_too_high,
     other_traffic,

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from qwendeploy.documents import Cause, Plan, RunDocument, Step
 
+RESTARTED = "the server restarted while it was measured"
+"""Begin of the warning of a run whose server is not the one that it began with."""
+
 
 @dataclass(frozen=True)
 class Evidence:

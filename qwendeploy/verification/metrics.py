@@ -110,6 +110,11 @@ class Metrics:
         """Start time of the process, of several their sum: what tells one from another."""
         return self.values.get("start_time")
 
+    @property
+    def boot_id(self) -> str | None:
+        """Start time as the name of a boot."""
+        return None if self.started is None else f"{self.started:.2f}"
+
     def acceptance_length(self, before: Metrics) -> float | None:
         """Return 1 + accepted/drafts over the stretch, ``None`` without drafting or drafts."""
         drafts = self.since(before, "drafts")

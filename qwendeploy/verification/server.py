@@ -154,7 +154,6 @@ async def read_facts(client: Client, replicas: int = 1) -> ServerFacts:
     config = metrics.cache_config if metrics else {}
     tokens = config.get("kv_cache_size_tokens", "")
     number = version.json() if version else None
-    start = metrics.get("start_time") if metrics else None
     meta = card.get("meta") or {}
     length = card.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train")
     engine = _engine(metrics, card)
@@ -169,7 +168,7 @@ async def read_facts(client: Client, replicas: int = 1) -> ServerFacts:
         else None,
         engine=engine,
         max_model_len=int(length) if length else None,
-        boot_id=f"{start:.2f}" if start is not None else None,
+        boot_id=metrics.boot_id if metrics else None,
         cache_config=config,
         kv_pool_blocks=metrics.blocks() if metrics else None,
         kv_pool_tokens=int(float(tokens)) if tokens.replace(".", "", 1).isdigit() else None,

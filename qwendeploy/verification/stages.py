@@ -7,11 +7,12 @@ from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode_load import DecodeSettings
+from qwendeploy.verification.evidence import RESTARTED
 from qwendeploy.verification.expected import held_by
 from qwendeploy.verification.fill import FillRun, FillSettings
 from qwendeploy.verification.latency import LatencySettings, measure_latency
 from qwendeploy.verification.prompts import PromptMaker
-from qwendeploy.verification.replicas import of_one_replica
+from qwendeploy.verification.replicas import of_one_replica, scrape
 from qwendeploy.verification.server import survey, wait_for_health
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.shapes import run_shapes
@@ -50,6 +51,7 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
         session.enter("gates")
         await _run_gates(session, client)
     await run_shapes(session, client, gpus)
+    await _note_restart(session, client)
     session.enter("done")
 
 
@@ -137,6 +139,16 @@ async def _alive(session: Session, client: Client) -> bool:
         if not session.fill.tested:
             session.fill = Fill(reason=SERVER_GONE)
     return answers
+
+
+async def _note_restart(session: Session, client: Client) -> None:
+    """Note if another process answers than at the start: half of the run was another server's."""
+    facts = session.surface.facts if session.surface else None
+    if facts is None or facts.boot_id is None or not facts.metrics:
+        return
+    metrics = await scrape(client)
+    if metrics is not None and metrics.boot_id not in (None, facts.boot_id):
+        session.warnings.append(f"{RESTARTED}: its process is younger than the run")
 
 
 def _wanted(asked: bool | None, usual: bool) -> bool:
