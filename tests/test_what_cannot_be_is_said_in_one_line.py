@@ -166,3 +166,16 @@ def test_a_request_that_does_not_quite_fit_is_not_called_none_of_many(run: Any) 
     told = run("recommend", "--gpu", "RTX 3060 12GB", "--gpus", "2", "--ctx", "32k").out
 
     assert "1 contexts" not in told and " 0 do" not in told
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_a_document_of_another_kind_is_no_machine(run: Any, tmp_path: Path, kind: str) -> None:
+    plan = tmp_path / f"plan.{kind}"
+    if kind == "yaml":
+        assert run("recommend", "--gpu", "H200", "-o", plan).code == 0
+    else:
+        plan.write_text(run("recommend", "--gpu", "H200", "--json").out)
+    ran = run("recommend", "--machine", plan)
+
+    assert ran.code == 2
+    assert "is 'qwendeploy/plan', not 'qwendeploy/machine'" in ran.err

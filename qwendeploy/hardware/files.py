@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ from qwendeploy.hardware.sniff import read_paths
 from qwendeploy.hardware.stated import System
 
 _SCHEMA = "qwendeploy/machine"
+_DOCUMENT = re.compile(r"""^[\s{]*["']?schema["']?\s*:\s*["']?qwendeploy/""", re.MULTILINE)
+"""The head of any document of ours: one that is no machine is refused by its name."""
+
 _HEAD_BYTES = 4096
 
 
@@ -116,7 +120,7 @@ def load_machine(path: str | Path, *, catalogue: Catalogue) -> Machine:
     path = Path(path)
     if str(path) != "-" and path.is_file():
         head = _head(path)
-        if _SCHEMA in head and "machine" in head:
+        if _SCHEMA in head or _DOCUMENT.search(head):
             return read_document(path, MachineDocument).machine
         if head.lstrip().startswith("{") and '"gpus"' in head:
             return _from_json(path)

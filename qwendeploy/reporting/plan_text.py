@@ -134,7 +134,7 @@ def _figures(plan: Plan) -> list[str]:
             + _running(point.concurrency, figures),
         ),
         *_over_content(figures),
-        *_undecided(figures),
+        *_undecided(plan),
         ("per user", figure_text(figures.per_user_decode_tps)),
         ("TPOT", figure_text(figures.tpot_ms)),
         ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
@@ -175,19 +175,24 @@ def _over_content(figures: Predictions) -> list[tuple[str, str]]:
     return [("by content", f"{band} {span.unit} from prose to code (--content says which)")]
 
 
-def _undecided(figures: Predictions) -> list[tuple[str, str]]:
-    """Return the row that says that ``verify`` cannot confirm a rate this uncertain."""
-    rate = figures.aggregate_decode_tps
-    if rate is None or rate.half_width <= WIDE:
-        return []
-    digits = 0 if round(rate.half_width, 2) > WIDE else 1
-    return [
-        (
-            "verify",
-            f"can refute this rate, not confirm it: ±{rate.half_width:.{digits}%} is more than "
-            f"±{WIDE:.0%}; data import of its run narrows the next plan",
-        )
-    ]
+def _undecided(plan: Plan) -> list[tuple[str, str]]:
+    """Return the row that says that ``verify`` cannot confirm what it judges by: too wide a band.
+
+    It judges by the rate and by the quantities that the workload limits.
+    """
+    figures, workload = plan.predictions, plan.workload
+    judged = [("this rate", figures.aggregate_decode_tps)]
+    judged += [("the TPOT", figures.tpot_ms)] if workload.tpot_ms is not None else []
+    judged += [("the TTFT", figures.ttft_cold_ms)] if workload.ttft_ms is not None else []
+    for name, figure in judged:
+        if figure is not None and figure.half_width > WIDE:
+            digits = 0 if round(figure.half_width, 2) > WIDE else 1
+            text = (
+                f"can refute {name}, not confirm it: ±{figure.half_width:.{digits}%} is more than "
+                f"±{WIDE:.0%}; data import of its run narrows the next plan"
+            )
+            return [("verify", text)]
+    return []
 
 
 def _pool(figures: Predictions) -> str:
