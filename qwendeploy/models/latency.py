@@ -32,7 +32,7 @@ from qwendeploy.figures import Kind, weakest
 from qwendeploy.models.estimate import Estimate
 
 Z = 1.645
-LOOP_ERROR = (0.10, 0.25)
+LOOP_ERROR = (0.10, 0.20)
 """Deviation of the closed-loop formula itself, log units: one user, and several (their prompts
 arrive in waves; community runs with every machine held out)."""
 

@@ -60,7 +60,13 @@ TIERS_OF_WAY = {
 }
 """What a way of leaving out must leave: holding out the only layout of a card is holding out the
 machine, and is judged there."""
-TIER_OF_WAY = {"machine": ("architecture", "none"), "layout": ("gpu",), "rig": ("layout",)}
+WAYS_OF_TIERS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("architecture", "none"): ("machine",),
+    ("gpu",): ("layout",),
+    ("layout",): ("rig", "quant", "draft"),
+}
+"""Tiers of evidence -> ways of leaving out whose rows set their bands: on a card and layout that
+somebody measured, the host, the weights or the draft may be what nobody did."""
 MIN_SCALE = 0.7
 FEWEST_PEERS = 20
 LEVEL = 0.90
@@ -161,11 +167,11 @@ def band_scale(held: Iterable[HeldOut]) -> float:
     one large matrix does not decide alone.
     """
     rows = list(held)
-    sizes: dict[str, int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for row in rows:
-        sizes[row.group] = sizes.get(row.group, 0) + 1
+        sizes[row.way, row.group] = sizes.get((row.way, row.group), 0) + 1
     scores = np.asarray([abs(row.score) for row in rows])
-    weights = np.asarray([1 / math.sqrt(sizes[row.group]) for row in rows])
+    weights = np.asarray([1 / math.sqrt(sizes[row.way, row.group]) for row in rows])
     order = np.argsort(scores)
     total = np.cumsum(weights[order]) / (weights.sum() + weights.mean())
     place = min(int(np.searchsorted(total, LEVEL)), len(rows) - 1)
@@ -265,14 +271,14 @@ def group_errors(way: str) -> tuple[TransferSummary, ...]:
 
 
 def tier_scales() -> dict[str, float]:
-    """Return the band factor of every tier of evidence, by kind of host, from all rows of its way.
+    """Return the band factor of every tier of evidence, by kind of host, from rows of its ways.
 
     Hosts put together at home have the key with ``:home``; a kind with few rows has the factor of
     all.
     """
     scales: dict[str, float] = {}
-    for way, tiers in TIER_OF_WAY.items():
-        held = held_out_rows(way)
+    for tiers, ways in WAYS_OF_TIERS.items():
+        held = [row for way in ways for row in held_out_rows(way)]
         for host, mark in (("server", ""), ("home", ":home")):
             factor = band_scale(_like(held, host))
             scales |= {f"{tier}{mark}": round(factor, 3) for tier in tiers}
