@@ -232,3 +232,10 @@ def test_cards_of_one_kind_serve_where_they_can(run: Any, tmp_path: Path) -> Non
 
     assert plan["option"]["tp"] * plan["option"]["replicas"] == 2
     assert plan["gpu_indices"] == [1, 2]
+
+
+def test_an_engine_without_that_fault_is_not_warned_of_it(run: Any) -> None:
+    plan = plan_of(run, "--gpu", "RTX 4090", "--ctx", "256k", "--c", "8")
+
+    assert plan["option"]["engine"] == "llama.cpp"
+    assert "prefix-caching-with-mtp" not in {w["rule"] for w in plan["warnings"]}

@@ -288,7 +288,8 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
 def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
     """Yield what it costs that prefix caching is left off with MTP, and what has it on."""
     option, cold = best.candidate.option, predictions.ttft_cold_ms
-    if option.prefix_cache or cold is None or not any(e.rule == TWIN for e in result.trace):
+    left_off = option.spec_method == "mtp" and any(e.rule == TWIN for e in result.trace)
+    if option.prefix_cache or cold is None or not left_off:
         return
     text = (
         "prefix caching stays off with MTP until verify's prefix gate has passed here "
