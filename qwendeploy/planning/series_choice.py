@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qwendeploy.documents import Option
-from qwendeploy.planning.transfer_rows import dflash_collapses
+from qwendeploy.planning.transfer_rows import DEAD_DRAFT, DFLASH_BLOCK, dflash_collapses
 from qwendeploy.tables.series import Series
 
 FEWEST_CELLS = 6
@@ -30,11 +30,20 @@ def best_series(found: Sequence[Series], option: Option) -> tuple[Series, bool] 
 
 
 def _of_a_fault(series: Series, option: Option) -> bool:
-    """Return whether a series shows a fault of its release that another release need not have."""
+    """Return whether a series shows a fault of its release that another release need not have.
+
+    Faults are DFlash's collapse with depth, more draft tokens than its block holds, and a draft of
+    which nothing is accepted.
+    """
     key = series.key
-    collapsed = key.spec_method == "dflash" and dflash_collapses(
-        series.fork is not None, key.engine_version
-    )
+    accepted = [cell.accept_rate for cell in series.cells if cell.accept_rate is not None]
+    if accepted and sum(accepted) / len(accepted) < DEAD_DRAFT:
+        return True
+    if key.spec_method != "dflash":
+        return False
+    if (key.spec_tokens or 0) > DFLASH_BLOCK:
+        return True
+    collapsed = dflash_collapses(series.fork is not None, key.engine_version)
     return collapsed and not dflash_collapses(option.fork, option.engine_version)
 
 
