@@ -161,6 +161,8 @@ def command(
     }
     for line in api.verify_notices(plan, settings) if plan is not None else ():
         click.echo(f"note: {line}", err=True)
+    if settings["level"] == "thorough" and boots is None and plan is not None:
+        click.echo("note: one boot; --boots 3 starts the plan anew each time", err=True)
     try:
         with progress(quiet=as_json) as told:
             run, report = api.verify(

@@ -151,10 +151,16 @@ def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
         if verdict.outcome != "confirmed" and verdict.reason:
             line += f"  ({verdict.reason})"
         yield line
+    absent: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.measured is None:
-            name = quantity_name(verdict.quantity)
-            yield f"{MARKS[verdict.outcome]}  {name:24} {verdict.reason}"
+            key = (MARKS[verdict.outcome], verdict.reason)
+            absent.setdefault(key, []).append(quantity_name(verdict.quantity))
+    for (mark, reason), names in absent.items():
+        if len(names) == 1:
+            yield f"{mark}  {names[0]:24} {reason}"
+        else:
+            yield f"{mark}  {reason}: {', '.join(names)}"
 
 
 def _measured_lines(run: RunDocument) -> Iterator[str]:

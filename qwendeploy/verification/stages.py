@@ -47,6 +47,10 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
     if _wanted(session.settings.fill, session.effort.fill):
         session.enter("fill")
         await _fill(session, client, gpus)
+    else:
+        asked = session.settings.fill is False
+        left_out = "left out as asked" if asked else f"--{session.settings.level} leaves it out"
+        session.fill = Fill(reason=left_out)
     if _wanted(session.settings.gates, session.effort.gates):
         session.enter("gates")
         await _run_gates(session, client)
