@@ -305,13 +305,18 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             "fails_at_start" if sure else None,
         )
     if not problems and not spec.symbolic and "num_speculative_tokens" not in spec.values:
+        refused = understood.spec_method in ("mtp", "ngram") and not understood.fork
         yield Finding(
             "speculative-tokens-missing",
-            "warning",
+            "error" if refused else "warning",
             SPEC,
             place,
-            "num_speculative_tokens is not given; the engine needs it for most methods",
+            "num_speculative_tokens is not given, and the engine does not get as far as the "
+            "checkpoint's own number: the configuration is refused"
+            if refused
+            else "num_speculative_tokens is not given; the engine needs it for most methods",
             'add "num_speculative_tokens": 3',
+            "fails_at_start" if refused else None,
         )
 
 
@@ -342,10 +347,27 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
         )
 
 
+_LIMITS = "--limit-mm-per-prompt"
+_OLD_LIMITS = re.compile(r"[a-z]{1,20}=[0-9]{1,6}(?:,[a-z]{1,20}=[0-9]{1,6}){0,5}")
+"""vLLM 0.19 refuses this form: "Value image=4,audio=1 cannot be converted" (vllm#39687)."""
+
+
 def json_findings(understood: Understood) -> Iterator[Finding]:
     """Yield JSON values that a shell has taken apart: the commonest quoting fault."""
     for setting in understood.arguments.settings:
         value = setting.value or ""
+        if setting.name == _LIMITS and _OLD_LIMITS.fullmatch(value) and not setting.symbolic:
+            limits = dict(part.split("=") for part in value.split(","))
+            yield Finding(
+                "bad-flag-value",
+                "error",
+                setting.spelt,
+                setting.place,
+                f"{value} is the form of old releases; the parser takes JSON only and stops",
+                f"{_LIMITS} '{json.dumps({name: int(count) for name, count in limits.items()})}'",
+                "fails_at_start",
+            )
+            continue
         if setting.name == SPEC or not value.startswith("{") or setting.symbolic:
             continue
         if setting.status.row is not None and setting.status.row.type == "json":

@@ -49,6 +49,7 @@ arithmetic on 27.78 B parameters with embeddings, head, vision and MTP left in 1
 _METHODS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
     (re.compile(r"nvidia/.*nvfp4", re.I), frozenset({"modelopt"})),
     (re.compile(r"(unsloth|redhatai)/.*nvfp4", re.I), frozenset({"compressed-tensors"})),
+    (re.compile(r"^cyankiwi/.*awq", re.I), frozenset({"compressed-tensors"})),
     (re.compile(r"nvfp4", re.I), frozenset({"modelopt", "compressed-tensors"})),
     (re.compile(r"auto-?round", re.I), frozenset({"auto-round", "inc", "gptq", "awq"})),
     (re.compile(r"gptq", re.I), frozenset({"gptq", "compressed-tensors", "auto-round"})),

@@ -56,6 +56,7 @@ def value_findings(understood: Understood) -> Iterator[Finding]:
         return
     yield from _backend(understood)
     yield from _quantization(understood)
+    yield from _devices(understood)
     yield from _drafting(understood)
     yield from _yarn(understood)
 
@@ -127,6 +128,19 @@ def _quantization(understood: Understood) -> Iterator[Finding]:
             f"{reason}; the engine stops: the methods do not match",
             "drop --quantization, the engine reads it from the checkpoint",
             "quantization-mismatch",
+        )
+
+
+def _devices(understood: Understood) -> Iterator[Finding]:
+    """Yield a kind of device where identifiers belong: ``--device`` begins ``--device-ids``."""
+    stated = _stated(understood, "--device-ids")
+    if stated is not None and stated[1].lower() in ("auto", "cuda", "gpu", "cpu", "rocm"):
+        yield _refused(
+            f"{stated[0].spelt} {stated[1]}",
+            stated[0].place,
+            f"--device is gone; what is written is read as --device-ids, and {stated[1]} is no "
+            "identifier of a card",
+            f"drop {stated[0].spelt}, the engine finds the cards",
         )
 
 
