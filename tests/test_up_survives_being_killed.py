@@ -54,7 +54,7 @@ def test_interrupted_start_leaves_no_container(box: Box, number: signal.Signals)
     assert box.names() == []
 
 
-@pytest.mark.parametrize("after_s", [0.4, 0.8, 1.2, 1.6, 2.0, 2.6])
+@pytest.mark.parametrize("after_s", [0.4, 0.55, 0.7, 0.8, 0.95, 1.2, 1.6, 2.0, 2.6])
 def test_interrupt_at_any_time_leaves_all_or_nothing(box: Box, after_s: float) -> None:
     first = box.plan()
     old = starting.up(first, box.settings(), box.tell)

@@ -214,7 +214,8 @@ def _make_room(swap: Swap, told: Told) -> None:
         return
     told("stopping the present container", None)
     swap.stopped = True
-    with told_as_environment(f"container {current.name}"):
+    # left in the middle, the daemon would go on, and end what was started again meanwhile
+    with told_as_environment(f"container {current.name}"), interrupts_wait():
         current.stop(timeout=places.STOP_S)
 
 
@@ -241,9 +242,11 @@ def _create(swap: Swap, settings: UpSettings, secrets: Mapping[str, str]) -> Non
     arguments = create_arguments(swap.launch, secrets=secrets, network=settings.network, hub=hub)
     with told_as_environment(f"container {settings.name}"):
         arguments["labels"][found.ATTEMPT_LABEL] = swap.attempt
-        swap.new = swap.client.containers.create(
-            swap.image.id, name=settings.name + found.NEXT, **arguments
-        )
+        # left in the middle, the daemon would make it all the same, after it was looked for
+        with interrupts_wait():
+            swap.new = swap.client.containers.create(
+                swap.image.id, name=settings.name + found.NEXT, **arguments
+            )
         swap.new.start()
 
 
