@@ -112,6 +112,15 @@ def test_other_traffic_is_named_and_decides_nothing(tmp_path: Path) -> None:
     assert report.outcome == "inconclusive"
 
 
+def test_others_are_seen_where_tokens_are_not_counted(tmp_path: Path) -> None:
+    settings = (*POOL, "--usage", "final", "--metrics-as", "sglang")
+    with known_server(tmp_path, *settings) as known, another_user(known):
+        _, report = verified(known.url, small_plan(), repeats=1)
+    assert "5 requests ran, 3 of them" in named(report.causes, "other-traffic").evidence
+    assert report.outcome == "inconclusive"
+    assert "of others in every window" in report.verdicts[0].reason
+
+
 def test_a_slow_client_is_named_and_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

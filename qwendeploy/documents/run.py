@@ -138,6 +138,7 @@ class Window(Model):
     running_low: int
     """Fewest streams seen to be decoding at once."""
     server_running_low: float | None = None
+    server_running_high: float | None = None
     waiting_high: float | None = None
     preemptions: float | None = None
     acceptance_length: float | None = None

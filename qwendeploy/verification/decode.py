@@ -26,6 +26,8 @@ from qwendeploy.verification.watch import Watch
 BROKEN = "the server failed too many requests; the load was ended"
 BEFORE_WINDOWS_S = 10.0
 """Seconds that streams decode before the windows open, as prompts are planned for."""
+IDLE_LOOKS = 25
+"""Looks, five a second, that a server gets to drop the requests of the load before."""
 OUTPUT_CAP = 65536
 """Longest output asked for; streams are cancelled when the measurement is over."""
 
@@ -100,7 +102,7 @@ class Decode:
         try:
             if self.settings.contexts == "shared":
                 await self._warm()
-            await self.watch.look()  # a scrape of its own, not in the way of the first requests
+            await self._alone()
             self.streams.start()
             async with self.watch.sampling(self.watch.interval):
                 if await self._all_decode():
@@ -111,6 +113,16 @@ class Decode:
         finally:
             await self.streams.stop()
         return decode_step(self.load)
+
+    async def _alone(self) -> None:
+        """Wait a while for the server to end what it runs; what goes on is somebody else's."""
+        for _ in range(IDLE_LOOKS):
+            sample = await self.watch.look()
+            running = sample.metrics.get("running") if sample.metrics else None
+            if not running:
+                return
+            await asyncio.sleep(0.2)
+        self.load.notes.append(f"{running:g} other requests ran when the load began")
 
     async def _warm(self) -> None:
         self.told("warming the shared context", None)

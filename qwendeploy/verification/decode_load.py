@@ -77,6 +77,8 @@ class DecodeLoad:
             doubts.append(f"{low} of {settings.concurrency} streams decoded")
         if running and min(running) < settings.concurrency:
             doubts.append(f"server ran {min(running):g}")
+        if running and max(running) > settings.concurrency:
+            doubts.append(f"server ran {max(running):g}, more than ours")
         if waiting and max(waiting) > 0:
             doubts.append(f"{max(waiting):g} waited")
         if preempted:
@@ -92,6 +94,7 @@ class DecodeLoad:
                 tpot_ms=st.mean(span.tpots) * 1e3 / factor if span.tpots else None,
                 running_low=low,
                 server_running_low=min(running) if running else None,
+                server_running_high=max(running) if running else None,
                 waiting_high=max(waiting) if waiting else None,
                 preemptions=preempted,
                 acceptance_length=length,

@@ -281,6 +281,8 @@ def undecidable(run: RunDocument) -> str:
     cut = [step for step in run.steps if step.shape == "decode" and step.status == "incomplete"]
     if cut:
         return f"the load was cut short after {len(cut[0].windows)} windows"
+    if _beside_others(run):
+        return "the server ran requests of others in every window"
     if ended_early(run):
         return "a stream ended inside every window"
     decodes = [step.requests for step in run.steps if step.shape == "decode"]
@@ -293,6 +295,18 @@ def undecidable(run: RunDocument) -> str:
     if any("usage" in step.requests.failures for step in run.steps):
         return "the server's token counts contradict its own stream"
     return ""
+
+
+def _beside_others(run: RunDocument) -> bool:
+    """Whether the server ran more requests than this client's in every window."""
+    found = [
+        (window.server_running_high or 0.0) > step.concurrency
+        for step in run.steps
+        if step.shape == "decode"
+        for window in step.windows
+        if not window.turnover
+    ]
+    return bool(found) and all(found)
 
 
 def _refused(requests: RequestCounts) -> int:
