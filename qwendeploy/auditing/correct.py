@@ -56,6 +56,9 @@ def _from_fix_text(draft: Draft, finding: Finding) -> None:
     if first == "--enable-chunked-prefill":
         draft.set(first, None)
         return
+    if first.startswith("drop --"):
+        draft.remove(first.removeprefix("drop "))
+        return
     flag, _, value = finding.fix.partition(" ")
     if flag.startswith("--") and value and " " not in value:
         draft.set(flag, value)
@@ -105,6 +108,13 @@ def _without_key(key: str) -> Edit:
         config.pop(key, None)
 
     return lambda draft, _finding: draft.spec(drop)
+
+
+def _with_key(key: str, value: object) -> Edit:
+    def add(config: dict[str, object]) -> None:
+        config.setdefault(key, value)
+
+    return lambda draft, _finding: draft.spec(add)
 
 
 def _flag(name: str, value: str | None = None) -> Edit:
@@ -203,6 +213,15 @@ EDITS: Mapping[str, Edit] = {
     "deep-gemm-warm-up-on-sm12": _variable("VLLM_USE_DEEP_GEMM", "0"),
     "async-scheduling-with-ngram": _without("--async-scheduling"),
     "async-scheduling-unpadded-drafts": _without("--async-scheduling"),
+    "hybrid-cache-manager-off": _without("--disable-hybrid-kv-cache-manager"),
+    "partial-prefills-unsupported": _without(
+        "--max-num-partial-prefills", "--max-long-partial-prefills"
+    ),
+    "ssm-layout-with-mtp": _without_variable("VLLM_SSM_CONV_STATE_LAYOUT"),
+    "p2p-hangs-and-is-on": _variable("NCCL_P2P_DISABLE", "1"),
+    "p2p-hangs-in-own-all-reduce": _flag("--disable-custom-all-reduce"),
+    "speculative-tokens-missing": _with_key("num_speculative_tokens", 3),
+    "quantization-mismatch": _without("--quantization"),
     "expert-parallel-on-dense": _without("--enable-expert-parallel"),
     "trust-remote-code-unneeded": _without("--trust-remote-code"),
     "cudagraph-capture-too-small": _capture,
