@@ -34,7 +34,8 @@ def command(plan: Path, *words: str) -> subprocess.Popen[str]:
 def await_container(box: Box, name: str) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if name in box.names():
+        # made and started are two calls
+        if name in box.names() and box.attributes(name)["State"]["Running"]:
             return
         time.sleep(0.1)
     raise AssertionError(f"{name} did not appear")
