@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -63,6 +63,8 @@ class CompiledRule:
     checked_to: Version | None
     reads: frozenset[str]
     """Every fact that the firing, its effects or its words depend on."""
+    gates: tuple[str, ...] = ()
+    """Facts without which it cannot fire, those that are seldom there first."""
     settled: bool = False
     """Whether engine, fork and version are known to suit it."""
 
@@ -155,7 +157,24 @@ def compile_rule(rule: Rule) -> CompiledRule:
         tests,
         parse_version(applies.checked_to) if applies.checked_to else None,
         _fields_read(rule),
+        _gates(tests),
     )
+
+
+def _gates(
+    tests: tuple[tuple[str, Callable[[FactValue, Mapping[str, FactValue]], bool], bool], ...],
+) -> tuple[str, ...]:
+    """Return the facts that must be known for all tests to hold, even of a complete command."""
+    found = {
+        name
+        for name, test, refers in tests
+        if sources_of(name) == (name,) and not (is_family(name) and (refers or test(ABSENT, {})))
+    }
+    return tuple(sorted(found, key=lambda name: (_FREQUENT.get(name.partition(".")[0], 0), name)))
+
+
+_FREQUENT = {"option": 2, "resolved": 1, "memory": 1, "workload": 2}
+"""Groups of facts that most options have; a flag or variable is ``resolved`` too."""
 
 
 @cache
@@ -202,9 +221,7 @@ def narrow_rule(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> Compi
     settled = engine is not None and fork is not None and (known or fork or not applies.versions)
     if len(left) == len(compiled.tests) and settled == compiled.settled:
         return compiled
-    return CompiledRule(
-        compiled.rule, tuple(left), compiled.checked_to, compiled.reads, bool(settled)
-    )
+    return replace(compiled, tests=tuple(left), settled=bool(settled))
 
 
 def _applies(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> bool:

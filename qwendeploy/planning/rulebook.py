@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -62,6 +63,7 @@ class RuleBook:
 
     rules: tuple[Rule, ...]
     _by_pass: dict[Pass, tuple[CompiledRule, ...]] = field(init=False, repr=False, compare=False)
+    _gated: dict[Pass, Gated] = field(init=False, repr=False, compare=False)
     _reads: dict[Pass, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     """Of a narrowed book: the facts that decide a pass, where answers are kept."""
     _answers: dict[tuple[object, ...], tuple[Fired, ...]] = field(
@@ -76,6 +78,7 @@ class RuleBook:
         }
         object.__setattr__(self, "rules", ordered)
         object.__setattr__(self, "_by_pass", compiled)
+        object.__setattr__(self, "_gated", _gated(compiled, {}))
         object.__setattr__(self, "_reads", {})
         object.__setattr__(self, "_answers", {})
 
@@ -109,6 +112,7 @@ class RuleBook:
         }
         object.__setattr__(book, "rules", self.rules)
         object.__setattr__(book, "_by_pass", kept)
+        object.__setattr__(book, "_gated", _gated(kept, facts))
         # What the check pass reads of memory differs from option to option: nothing to keep.
         reads = {
             pass_: tuple(sorted(_all_read(kept[pass_]) - facts.keys()))
@@ -151,9 +155,14 @@ class RuleBook:
         for name in facts:
             if find_field(name) is None:
                 raise KeyError(f"{name} is not a rule field")
+        always, gated = self._gated[wanted]
+        asked = [*always]
+        for name in gated.keys() & facts.keys():
+            asked.extend(gated[name])
+        asked.sort(key=_place)
         fired = [
             result
-            for compiled in self._by_pass[wanted]
+            for _, compiled in asked
             if (result := fire_rule(compiled, facts, complete)) is not None
         ]
         beaten = {other for result in fired if not result.stale for other in result.rule.overrides}
@@ -181,6 +190,27 @@ class RuleBook:
                 if before is None or _RANK[found.severity] < _RANK[before.severity]:
                     worst[found.id, found.about] = found
         return tuple(sorted(worst.values(), key=lambda found: (_RANK[found.severity], found.id)))
+
+
+Placed = tuple[int, CompiledRule]
+Gated = tuple[tuple[Placed, ...], dict[str, list[Placed]]]
+"""Rules to ask in any case, and those to ask where a fact is known, with their places."""
+_place = operator.itemgetter(0)
+
+
+def _gated(
+    by_pass: Mapping[Pass, tuple[CompiledRule, ...]], facts: Mapping[str, FactValue]
+) -> dict[Pass, Gated]:
+    """Return the rules by the first of their gates that is not among the facts known already."""
+    found: dict[Pass, Gated] = {}
+    for pass_, group in by_pass.items():
+        always: list[Placed] = []
+        gated: dict[str, list[Placed]] = {}
+        for placed in enumerate(group):
+            gate = next((name for name in placed[1].gates if name not in facts), None)
+            (always if gate is None else gated.setdefault(gate, [])).append(placed)
+        found[pass_] = tuple(always), gated
+    return found
 
 
 def _all_read(rules: Iterable[CompiledRule]) -> frozenset[str]:

@@ -106,7 +106,7 @@ def _resolved(
         return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
-    whole = scene.for_options(scene.facts)
+    whole = scene.for_options({**scene.facts, **scene.exposure})
     narrowed: dict[tuple[object, ...], Scene] = {}
     for option in enumerate_options(scene.box, scene.workload, scene.pins, scene.knowledge):
         weights = (option.checkpoint, option.quant, option.kv_cache_dtype)
