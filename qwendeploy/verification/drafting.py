@@ -1,8 +1,8 @@
 """How many drafted tokens were accepted, beside what the plan's rates rest on.
 
 A decode rate is steps per second times tokens a step. The step is the machine's; the tokens a step
-are the text's too, and the text of a measurement is its own. A rate that misses its band only by
-the acceptance therefore does not refute the plan, unless the drafts hardly count at all.
+are the text's too, and the text of a measurement is its own. A rate outside its band is refuted
+whatever the acceptance was; the verdict says whether that alone explains the miss.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict on one quantity; ``missing`` says why something is not there.
 
-    One value has no interval and decides nothing. Where the drafts ``accepted`` are not those that
-    the plan assumes, a rate that misses its band by them alone is left open.
+    One value has no interval and decides nothing. The reason of a rate that misses its band says
+    whether the drafts ``accepted`` explain the miss alone.
     """
     outcome: Outcome = "inconclusive"
     wide = predicted is not None and predicted.half_width > WIDE
@@ -96,7 +96,7 @@ def judge(
             interval = st.widened(interval, boots)
         outcome, reason = _compare(predicted, interval)
         if accepted is not None and quantity.split()[0] in PACED and outcome == "refuted":
-            outcome, reason = _by_acceptance(quantity, predicted, interval, accepted, reason)
+            reason = _with_acceptance(quantity, predicted, interval, accepted, reason)
         if wide and outcome == "confirmed":
             reason += f"; the band is wider than ±{WIDE:.0%}"
     return Verdict(
@@ -125,25 +125,25 @@ def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
 
 
 def _accepted(plan: Plan, step: Step) -> Acceptance | None:
-    """Return the acceptance that a rate may be excused by: only if all streams ran throughout."""
+    """Return the acceptance that may explain a rate: only if all streams ran throughout."""
     ran = all(window.clean or window.turnover for window in step.windows)
     return acceptance_of(plan, step.figures) if ran else None
 
 
-def _by_acceptance(
+def _with_acceptance(
     quantity: str, predicted: Figure, interval: st.Interval, accepted: Acceptance, reason: str
-) -> tuple[Outcome, str]:
-    """Return the outcome of a rate outside its band, considering the drafts of this run's text."""
+) -> str:
+    """Return why a rate missed its band, and whether the drafts of this run explain it alone."""
     if accepted.as_assumed:
-        return "refuted", reason
-    at = f"at the {accepted.measured.value:.2f} tokens a step of this run"
+        return reason
     if not accepted.works:
-        return "refuted", f"{reason}; hardly a draft is accepted"
+        return f"{reason}; hardly a draft is accepted"
     low, high = accepted.here(quantity, predicted)
+    at = f"at the {accepted.measured.value:.2f} tokens a step of this run the band is"
     band = f"{low:,.4g} to {high:,.4g} {predicted.unit}"
     if interval.high < low or interval.low > high:
-        return "refuted", f"{reason}; {at} the band is {band}"
-    return "inconclusive", f"{reason}, by the drafts alone: {at} the band is {band}"
+        return f"{reason}; {at} {band}"
+    return f"{reason}, by the drafts alone: {at} {band}"
 
 
 def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ...]:
