@@ -23,6 +23,7 @@ def benchmark() -> Any:
     return module
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("concurrency", [8, 32])
 def test_a_burst_costs_at_most_three_milliseconds_more(tmp_path: Path, concurrency: int) -> None:
     """Best of four; on a host with more work than cores every step waits as much longer."""

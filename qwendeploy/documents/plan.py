@@ -62,7 +62,7 @@ class Predictions(Model):
     stall_ms: Figure | None = None
     """Longest pause of a decoding stream while another prompt is prefilled."""
     aggregate_decode_tps_over_content: Figure | None = None
-    """The decode rate of text of any kind, prose to code. A run has one kind, so it never decides."""
+    """The decode rate of text of any kind, prose to code; a run has one kind: it never decides."""
     reasons: dict[str, str] = Field(default_factory=dict)
     """Why a figure above is null, by its name."""
 
