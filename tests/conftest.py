@@ -13,19 +13,12 @@ from starting_plans import Box, box_of
 from qwendeploy.cli import main
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark ``alone`` what measures time against a live server or runs containers.
-
-    ``scripts/test`` runs them after the others, in two processes: one for the clock, one for the
-    Docker daemon, which mostly waits. Marked here because the groups are read before any other
-    hook on the whole collection.
-    """
-    if item.get_closest_marker("container"):
-        item.add_marker("alone")
-        item.add_marker(pytest.mark.xdist_group("daemon"))
-    elif item.get_closest_marker("clock") or hasattr(getattr(item, "module", None), "known_server"):
-        item.add_marker("alone")
-        item.add_marker(pytest.mark.xdist_group("clock"))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark ``alone`` what measures time or runs containers: ``scripts/test`` runs it afterwards."""
+    for item in items:
+        measures = hasattr(getattr(item, "module", None), "known_server")
+        if measures or any(item.get_closest_marker(name) for name in ("container", "clock")):
+            item.add_marker("alone")
 
 
 @dataclass(frozen=True)
