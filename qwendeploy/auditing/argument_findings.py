@@ -48,6 +48,9 @@ def flag_findings(understood: Understood) -> Iterator[Finding]:
         )
 
 
+_NUMBERS = frozenset({"int", "float", "size", "size_or_auto"})
+
+
 def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
     status = setting.status
     release = understood.engine_version or "an unknown version"
@@ -64,6 +67,8 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
     problem = value_problem(status.row, value)
     if problem is not None:
         sure = status.checked and understood.engine_version is not None
+        # a number without a digit is none in any release
+        sure |= bool(value) and status.row.type in _NUMBERS and not re.search(r"\d", str(value))
         yield Finding(
             "bad-flag-value",
             "error" if sure else "warning",
@@ -170,7 +175,7 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
     seats, step = understood.number("max_num_seqs"), understood.number("max_num_batched_tokens")
     length, port = understood.number("max_model_len"), understood.number("port")
     if share is not None and not 0 < share <= 1:
-        hint = f" {share / 100:g}" if 1 < share <= 100 else " 0.9"
+        hint = f" {share / 100:g}" if 10 <= share <= 100 else " 0.9"  # a percentage, or a slip
         yield _out_of_range(
             understood,
             "gpu_memory_utilization",

@@ -109,6 +109,9 @@ def _audited(
             api_key=understood.api_key,
         ),
         predictions=predictions,
+        concurrency=point.concurrency,
+        context=point.context,
+        point_assumed=point.assumed,
         changes=changes,
         unread=(*launch.unread, *_engine_unread(launch)),
     )

@@ -13,6 +13,14 @@ from qwendeploy.tables.memory_budget import budget_rows
 _MODEL = re.compile(
     r"qwen[-_ ]?3[._]?([0-9])?[-_ ](\d+(?:\.\d+)?b(?:-a\d+(?:\.\d+)?b)?)", re.IGNORECASE
 )
+_OTHER_FAMILY = re.compile(
+    r"(?:^|[-_./])(llama|codellama|mistral|mixtral|ministral|devstral|codestral|gemma|deepseek|phi"
+    r"|gpt-oss|kimi|minimax|granite|nemotron|falcon|yi|command-r|internlm|internvl|olmo|hunyuan"
+    r"|ernie|smollm|seed-oss|jamba|opt|bloom|(?:chat)?glm|qwen(?:1\.5|2|2\.5|2\.5-vl|2-vl)?(?=-\d)"
+    r"|qwen[12](?:\.5)?)(?=[-_.\d]|$)",
+    re.IGNORECASE,
+)
+"""Families of models in names of repositories; a distilled 27B has its own name as well."""
 _FORMATS = (
     (re.compile(r"nvfp4", re.I), "nvfp4"),
     (re.compile(r"auto-?round", re.I), "int4-autoround"),
@@ -144,6 +152,8 @@ def name_checkpoint(
     named = f"qwen3.{match[1]}-{match[2].lower()}" if match and match[1] else None
     if match and not match[1]:
         named = f"qwen3-{match[2].lower()}"
+    if match is None and row is None and not local and _OTHER_FAMILY.search(model):
+        named = model.rpartition("/")[2].lower()
     quant = row.quant if row is not None else _format(text, quantization)
     if row is not None and row.quant == "bf16" and quantization in _ONLINE:
         quant, row = _ONLINE[quantization], None

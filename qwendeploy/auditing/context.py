@@ -114,7 +114,11 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
                 index=index,
                 name=name or None,
                 model=model.name if model else None,
-                memory_mib=_whole(memory, origin, "vram_mib") if memory else None,
+                memory_mib=_whole(memory, origin, "vram_mib")
+                if memory
+                else model.memory_mib
+                if model and not sliced
+                else None,
                 compute_capability=model.compute_capability if model else None,
                 compute_capability_by_name=model is not None,
                 mig=sliced is not None,

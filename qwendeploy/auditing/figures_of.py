@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.gguf import gguf_option
-from qwendeploy.auditing.memory import PoolView
+from qwendeploy.auditing.memory import PoolView, why_no_pool
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.documents import Machine, Option, Predictions, Workload
 from qwendeploy.errors import QwendeployError
@@ -120,15 +120,17 @@ def predictions_of(
 ) -> Predictions:
     """Return the figures; one that cannot be given is null with its reason."""
     reasons: dict[str, str] = {}
-    figures = _memory_figures(view, reasons)
+    figures = _memory_figures(understood, view, reasons)
     figures.update(_rate_figures(understood, option, point, findings, reasons, rates=rates))
     return Predictions(reasons=reasons, **figures)
 
 
-def _memory_figures(view: PoolView | None, reasons: dict[str, str]) -> dict[str, Figure]:
+def _memory_figures(
+    understood: Understood, view: PoolView | None, reasons: dict[str, str]
+) -> dict[str, Figure]:
     names = ("kv_pool_blocks", "kv_pool_tokens", "blocks_per_request", "max_full_length_requests")
     if view is None:
-        why = "the memory model needs a known card and vLLM with a model of the 27B's shape"
+        why = why_no_pool(understood)
         reasons.update({name: why for name in (*names, "max_typical_context_tokens")})
         return {}
     pool = view.answer.blocks

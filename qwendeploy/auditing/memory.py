@@ -187,6 +187,38 @@ def pool_question(understood: Understood) -> PoolQuestion | None:
     )
 
 
+def why_no_pool(understood: Understood) -> str:
+    """Return what keeps the memory model from a figure, in words."""
+    checkpoint, machine = understood.checkpoint, understood.context.machine
+    known = {
+        "the tensor-parallel size": understood.number("tp") in TENSOR_PARALLEL_SIZES,
+        "--max-model-len": understood.number("max_model_len") is not None,
+        "whether prefixes are cached (its default turns on the release)": understood.value(
+            "prefix_cache"
+        )
+        is not None,
+        "the drafting": understood.spec_tokens is not None and not understood.spec.symbolic,
+        "the memory fraction": understood.number("gpu_memory_utilization") is not None,
+        "the size of the checkpoint": checkpoint is not None and checkpoint.files_gib is not None,
+    }
+    if understood.launch.engine != "vllm":
+        return "the memory model is vLLM's"
+    if checkpoint is None or not checkpoint.like_27b:
+        return "the checkpoint is not named as one of the 27B's shape"
+    if machine is None:
+        return "the machine is not known (--gpu, --machine)"
+    if understood.context.vendor != "nvidia":
+        return "the memory model is of NVIDIA cards"
+    if not any(gpu.memory_mib or machine.host_memory_mib for gpu in machine.gpus):
+        return "the card's memory is not known (--vram)"
+    missing = [name for name, told in known.items() if not told]
+    if missing:
+        return f"not known: {', '.join(missing)}"
+    if understood.number("pp") != 1:
+        return "pipeline-parallel ranks are not modelled"
+    return "this draft method or cache type has no block arithmetic"
+
+
 def _as_numbers(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split(".") if part.isdigit())
 

@@ -83,7 +83,8 @@ def _no_length(
             f"{spent}: no room for the {view.needed} blocks of one request"
             if fits
             else f"{weights:.1f} GiB of weights a card against a budget of {budget:.1f} GiB",
-            "a smaller checkpoint (int4, FP8), more cards under one tensor-parallel size",
+            f"a smaller checkpoint ({_smaller(understood)}), more cards under one"
+            " tensor-parallel size",
             "fails_at_start",
         )
     return Finding(
@@ -95,6 +96,12 @@ def _no_length(
         f"--max-model-len {length}",
         "fails_at_start",
     )
+
+
+def _smaller(understood: Understood) -> str:
+    """Return the formats that are smaller than the launch's own."""
+    sixteen = understood.checkpoint is None or understood.checkpoint.quant == "bf16"
+    return "FP8, int4" if sixteen else "int4"
 
 
 def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:

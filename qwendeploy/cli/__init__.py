@@ -93,6 +93,8 @@ def main(args: list[str] | None = None) -> Any:
     # Most of what is made at start lives to the end: looking for garbage there is time lost.
     gc.set_threshold(300_000, 20, 20)
     _open_streams()
+    if (args or sys.argv[1:])[:1] != ["logs"]:  # which has no other end than its reader's
+        _outlive_reader()
     try:
         result = cli.main(args=args, prog_name="qwendeploy", standalone_mode=False)
         sys.stdout.flush()
@@ -141,6 +143,34 @@ def _open_streams() -> None:
             setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+class _UntilClosed(io.FileIO):
+    """Standard output that goes nowhere once its reader has gone: the verdict is the exit code."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def _outlive_reader() -> None:
+    """Let a command end as it would have, however much of its output is read."""
+    stream = sys.stdout
+    if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper):
+        return
+    try:
+        raw = _UntilClosed(stream.fileno(), "w", closefd=False)
+    except (OSError, ValueError):
+        return
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+    )
 
 
 def _drop_output() -> None:

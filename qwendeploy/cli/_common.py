@@ -15,6 +15,7 @@ from qwendeploy import api
 from qwendeploy.api import Pins, Request
 from qwendeploy.documents import Document, Machine, Objective, Quality, Workload
 from qwendeploy.documents.files import dump_document, write_text
+from qwendeploy.documents.option import MOST_REQUESTS
 from qwendeploy.errors import UserError
 from qwendeploy.units import parse_tokens
 
@@ -65,6 +66,8 @@ class CountList(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is not a list of whole numbers; write 1,8,32", param, ctx)
         if any(count < 1 for count in counts):
             self.fail(f"{value!r} has a number below 1", param, ctx)
+        if any(count > MOST_REQUESTS for count in counts):
+            self.fail(f"{value!r} has a number above {MOST_REQUESTS}", param, ctx)
         return counts
 
 
@@ -127,7 +130,7 @@ workload_settings = _apply(
             "--c",
             "--concurrency",
             "concurrency",
-            type=click.IntRange(1, 4096),
+            type=click.IntRange(1, MOST_REQUESTS),
             default=None,
             help="Requests in flight.",
         ),

@@ -76,6 +76,10 @@ class AuditedLaunch(Model):
     option: Option | None
     exposure: Exposure
     predictions: Predictions
+    concurrency: int | None = None
+    context: int | None = None
+    """Requests in flight, and tokens of each, that the predictions are of."""
+    point_assumed: bool = False
     changes: tuple[AuditChange, ...] = ()
     unread: tuple[str, ...] = ()
     """Files and parts that the launch names and that were not read."""

@@ -41,10 +41,14 @@ class Objective(StrEnum):
     CAPACITY = "capacity"
 
 
+MOST_REQUESTS = 4096
+"""Requests in flight that a workload may state: four times what one server seats."""
+
+
 class Workload(Model):
     """What the server must do; ``None`` leaves a value to be derived and printed as assumed."""
 
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = 1
+    concurrency: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 1
     """Requests in flight, closed loop."""
     max_context: Annotated[int, Field(ge=1)] = 32768
     typical_context: Annotated[int, Field(ge=1)] | None = None
@@ -84,11 +88,11 @@ class Option(Model):
     tp: Annotated[int, Field(ge=1)] = 1
     replicas: Annotated[int, Field(ge=1)] = 1
     prefix_cache: bool = False
-    gpu_memory_utilization: float | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    capture_size: int | None = None
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_model_len: Annotated[int, Field(ge=1)] | None = None
+    max_num_seqs: Annotated[int, Field(ge=1)] | None = None
+    max_num_batched_tokens: Annotated[int, Field(ge=1)] | None = None
+    capture_size: Annotated[int, Field(ge=0)] | None = None
     """Largest step batch in tokens that replays a captured CUDA graph."""
 
     @property
@@ -100,10 +104,10 @@ class Option(Model):
 class OperatingPoint(Model):
     """Where a plan is ranked, predicted and verified."""
 
-    concurrency: int
-    context: int
-    isl: int
-    osl: int
+    concurrency: Annotated[int, Field(ge=1)]
+    context: Annotated[int, Field(ge=0)]
+    isl: Annotated[int, Field(ge=0)]
+    osl: Annotated[int, Field(ge=0)]
     content: Content
     contexts: Literal["shared", "separate"]
     prefix_cache: bool

@@ -62,6 +62,12 @@ def stated_machine(
     stated = stated_card(gpu, vram_gib, catalogue)
     card, memory = stated.card, stated.memory_mib
     _check_nvlink(card, count, nvlink)
+    if card is not None and card.unified and count > 1:
+        raise UserError(
+            f"a machine with {card.name} has one GPU; {count} of them are {count} machines",
+            where="--gpus",
+            hint="plan for one and run it on each; a model across hosts is not planned here",
+        )
     gpus = tuple(
         Gpu(
             index=index,

@@ -80,12 +80,20 @@ def _figure_lines(launch: AuditedLaunch) -> list[str]:
     elif launch.engine == "vllm":
         lines += _wrapped("Pool      ", f"no figure: {predictions.reasons['kv_pool_blocks']}")
     if predictions.aggregate_decode_tps is not None:
-        lines += _wrapped("Decode    ", figure_text(predictions.aggregate_decode_tps))
+        lines += _wrapped("Decode    ", figure_text(predictions.aggregate_decode_tps) + _at(launch))
     elif launch.outcome != "fails_at_start":
         reason = predictions.reasons.get("aggregate_decode_tps", "")
         if reason and reason != "not asked for":
             lines += _wrapped("Decode    ", f"no figure: {reason}")
     return lines
+
+
+def _at(launch: AuditedLaunch) -> str:
+    """Return the load that a rate is of, and how to state another."""
+    if launch.concurrency is None or launch.context is None:
+        return ""
+    said = f" with {launch.concurrency} requests of {launch.context:,} tokens"
+    return f"{said}, assumed (--c, --ctx)" if launch.point_assumed else said
 
 
 def _pool(predictions: Predictions) -> str:
@@ -97,7 +105,11 @@ def _pool(predictions: Predictions) -> str:
         parts.append(f"{figure.value:.2f} of them at once")
     if predictions.max_typical_context_tokens is not None:
         figure = predictions.max_typical_context_tokens
-        parts.append(f"all seats run up to {figure.value:,.0f} tokens each")
+        parts.append(
+            f"all seats run up to {figure.value:,.0f} tokens each"
+            if figure.value
+            else "never all seats at once"
+        )
     return "; ".join(parts)
 
 
