@@ -105,7 +105,7 @@ def _lowered_line(scene: Scene, option: Option, lowered: Quality) -> str:
             "they are planned because they were asked for."
         )
     return (
-        f"Nothing of class {asked} (8-bit or better) runs {_place(scene)}: "
+        f"Nothing of class {asked} (8-bit or better) runs {_place(scene)} on {option.engine}: "
         f"class {lowered} is planned. State --quality to insist."
     )
 

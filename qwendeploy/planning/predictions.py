@@ -44,17 +44,19 @@ def running(candidate: Candidate, load: Load) -> int:
 def fitting(candidate: Candidate, load: Load, blocks: float | None = None) -> int:
     """Return how many requests of the load's context the pools hold at once.
 
-    Requests that share a warm context hold its blocks once and their states each.
+    Requests that share a warm context hold its blocks once and their states each; those that fit
+    with contexts of their own fit in any case, the blocks kept for reuse giving way.
     """
     memory = candidate.memory
     replicas = candidate.option.replicas
+    apart = memory.running_at(load.context, blocks)
     if load.shared_by(candidate) == "separate" or not isinstance(memory, Memory):
-        return memory.running_at(load.context, blocks) * replicas
+        return apart * replicas
     pool = int(memory.pool if blocks is None else blocks)
     layout = memory.layout
     shared = layout.attention_groups * (load.context // layout.block_tokens)
     own = layout.attention_groups * 2 + layout.state_blocks_reserved
-    return max(0, (pool - 1 - shared) // own) * replicas
+    return max(apart, (pool - 1 - shared) // own) * replicas
 
 
 def predict_all(
