@@ -13,7 +13,6 @@ from starting_plans import Box, box_of
 
 from qwendeploy.cli import main
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs deaf to Ctrl-C, and programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
