@@ -26,7 +26,7 @@ class Known:
     process: subprocess.Popen[str]
     log: Path
 
-    def entries(self, at_least: int = 1, patience: float = 5.0) -> list[dict[str, Any]]:
+    def entries(self, at_least: int = 1, patience: float = 15.0) -> list[dict[str, Any]]:
         """Return the log's requests, once there are ``at_least`` of them."""
         end = time.monotonic() + patience
         while True:
