@@ -135,8 +135,12 @@ class Knowledge:
         """Say whether the image gives DFlash's sliding layers their own cache spec."""
         return slides_in(option.spec_method, option.fork, option.image, option.engine_version)
 
-    def candidate_images(self, box: Box, pins: Pins) -> tuple[ImageRow, ...]:
+    def candidate_images(
+        self, box: Box, pins: Pins, *, any_release: bool = False
+    ) -> tuple[ImageRow, ...]:
         """Return the images worth considering on a machine, those measured on its card first.
+
+        ``any_release`` adds the newest upstream release, whoever ran it.
 
         Raises:
             UserError: a stated image is not known and its engine version cannot be read.
@@ -145,7 +149,7 @@ class Knowledge:
             return (self.image(pins.image) or _unknown_image(pins.image),)
         measured = [] if pins.upstream_only else self._measured_forks(box)
         upstream = self._newest_upstream(box)
-        if pins.any_release:
+        if any_release:
             upstream = (*upstream, *self._newest_upstream(box, anywhere=True))
         found = {image.name: image for image in (*self._own_images(), *measured, *upstream)}
         return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))

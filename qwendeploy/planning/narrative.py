@@ -47,14 +47,20 @@ class Story:
     warnings: tuple[PlanWarning, ...]
 
 
-def tell(result: Survey, best: Scored, predictions: Predictions, lowered: Quality | None) -> Story:
+def tell(
+    result: Survey,
+    best: Scored,
+    predictions: Predictions,
+    lowered: Quality | None,
+    rates: Rates,
+) -> Story:
     """Return the story of the chosen option."""
     capacity, short = capacity_lines(result, best, predictions)
     return Story(
         headlines=(*_headlines(result, best, predictions, lowered), *short),
         reasons=reasons(result, best),
         capacity=capacity,
-        assumptions=_assumptions(result, best),
+        assumptions=_assumptions(result, best, rates),
         warnings=(
             *plan_warnings(
                 best, predictions, gated(best.candidate.option, result.scene), result.scene
@@ -236,8 +242,12 @@ def _fork_line(result: Survey, best: Scored) -> str:
 
 def best_upstream(result: Survey) -> Scored | None:
     """Return what would be chosen among the options without a third party's image."""
-    own = [item for item in result.ranked if not item.candidate.option.fork]
-    return next(iter(rank(own, result.scene.workload.objective)), None)
+    return _best_of(result, [item for item in result.ranked if not item.candidate.option.fork])
+
+
+def _best_of(result: Survey, items: Sequence[Scored]) -> Scored | None:
+    """Return what would be chosen if there were only these, ``None`` where there are none."""
+    return next(iter(rank(items, result.scene.workload.objective)), None)
 
 
 def _price(other: Scored, best: Scored, objective: Objective) -> str:
@@ -253,7 +263,7 @@ def _price(other: Scored, best: Scored, objective: Objective) -> str:
     return f": {told} ({rate.kind}{', a tie' if tied else ''})"
 
 
-def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
+def _assumptions(result: Survey, best: Scored, rates: Rates) -> tuple[str, ...]:
     scene, option = result.scene, best.candidate.option
     workload = scene.workload
     lines = []
@@ -262,7 +272,7 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
         if stated_context(workload) is None:
             why = "an eighth of the longest, or what fits"
         lines.append(f"typical context {format_tokens(result.load.context)} ({why}; --typical-ctx)")
-    shared = option.prefix_cache and result.load.contexts == "shared"
+    shared = result.load.shared_by(best.candidate) == "shared"
     lines.append(
         "requests share one warm context (--separate-contexts if not)"
         if shared
@@ -272,7 +282,7 @@ def _assumptions(result: Survey, best: Scored) -> tuple[str, ...]:
     if row.source.startswith(STATED):
         lines.append(f"{row.name}, which no table has, holds {row.quant} weights of this model")
     if workload.content is Content.MIXED and option.spec_method != "none":
-        whose = "the study's prompts" if Rates(scene).of_study else "public benchmarks send"
+        whose = "the study's prompts" if rates.of_study else "public benchmarks send"
         lines.append(f"mixed text such as {whose} (--content)")
     if not workload.vision:
         lines.append("text only (--vision keeps images)")
@@ -303,7 +313,7 @@ def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> It
         and item.candidate.option.quant == option.quant
         and item.candidate.option.prefix_cache
     ]
-    first = next(iter(rank(cached, result.scene.workload.objective)), None)
+    first = _best_of(result, cached)
     rate = first.predictions.aggregate_decode_tps if first else None
     if rate is not None:
         text += (

@@ -39,11 +39,14 @@ COMMON_DRAFTS = (("mtp", 3),)
 
 
 def enumerate_options(
-    box: Box, workload: Workload, pins: Pins, knowledge: Knowledge
+    box: Box, workload: Workload, pins: Pins, knowledge: Knowledge, *, any_release: bool = False
 ) -> Iterator[Option]:
-    """Yield every option that the pins leave open, most measured image first."""
+    """Yield every option that the pins leave open, most measured image first.
+
+    ``any_release`` as in ``Knowledge.candidate_images``.
+    """
     measured = knowledge.measured_drafts(box)
-    for image in knowledge.candidate_images(box, pins):
+    for image in knowledge.candidate_images(box, pins, any_release=any_release):
         for checkpoint in _checkpoints(image, pins, knowledge):
             drafts = _drafts(checkpoint, pins, measured)
             yield from _options_of(image, checkpoint, drafts, box, workload, pins)

@@ -133,10 +133,9 @@ def _widened(scene: Scene, engine: str) -> Iterator[Scene]:
     yield scene
     if engine != "vllm" or scene.pins.image:
         return
-    wider = replace(scene.pins, any_release=True)
-    known = scene.knowledge
-    if known.candidate_images(scene.box, wider) != known.candidate_images(scene.box, scene.pins):
-        yield replace(scene, request=replace(scene.request, pins=wider))
+    images = scene.knowledge.candidate_images
+    if images(scene.box, scene.pins, any_release=True) != images(scene.box, scene.pins):
+        yield replace(scene, any_release=True)
 
 
 def _looser_class(scene: Scene) -> Quality | None:
@@ -174,7 +173,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         Load(1, load.context, load.contexts),
         Load(workload.concurrency, workload.max_context, load.contexts),
     ]
-    story = narrative.tell(result, best, predictions, lowered)
+    story = narrative.tell(result, best, predictions, lowered, rates)
     turning = turning_points(result, best, rates)
     return Plan(
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -27,9 +27,6 @@ class Pins:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     capture_size: int | None = None
-    any_release: bool = False
-    """No user's setting: the newest release is considered beside those seen on the card, because
-    with those nothing is feasible."""
 
     @classmethod
     def of(cls, option: Option) -> Pins:

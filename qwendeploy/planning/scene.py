@@ -40,6 +40,9 @@ class Scene:
     knowledge: Knowledge
     rules: RuleBook
     typical_context: int
+    any_release: bool = False
+    """The newest release is considered beside those seen on the card, because with those nothing
+    is feasible."""
     _steps: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False, repr=False)
     """Steps found so far; shared by the scenes that are made from this one."""
 

@@ -36,21 +36,21 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
     scene, load = _load(scene, candidates)
     candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
+    figures = predict_all(
+        candidates, load, rates, with_latencies=scene.workload.ttft_ms is not None
+    )
+    counts = [running(candidate, load) for candidate in candidates]
     scored = [
         Scored(
             candidate,
-            figures,
+            predictions,
             scene.knowledge.quality(candidate.option),
-            running(candidate, load),
+            count,
             scene.knowledge.support(candidate.option, scene.box),
-            rates.tier(candidate.option, max(1, running(candidate, load)), load.context),
-            running(candidate, load) / load.concurrency,
+            rates.tier(candidate.option, max(1, count), load.context),
+            count / load.concurrency,
         )
-        for candidate, figures in zip(
-            candidates,
-            predict_all(candidates, load, rates, with_latencies=scene.workload.ttft_ms is not None),
-            strict=True,
-        )
+        for candidate, predictions, count in zip(candidates, figures, counts, strict=True)
     ]
     kept = [item for item in scored if _meets_limits(item, scene, trace)]
     if engine == "llama.cpp":
@@ -108,11 +108,14 @@ def _resolved(
     too_coarse: set[tuple[str, str, str]] = set()
     whole = scene.for_options({**scene.facts, **scene.exposure})
     narrowed: dict[tuple[object, ...], Scene] = {}
-    for option in enumerate_options(scene.box, scene.workload, scene.pins, scene.knowledge):
+    known = scene.knowledge
+    for option in enumerate_options(
+        scene.box, scene.workload, scene.pins, known, any_release=scene.any_release
+    ):
         weights = (option.checkpoint, option.quant, option.kv_cache_dtype)
         if weights in too_coarse:
             continue
-        own = scene.knowledge.quality_of(*weights)
+        own = known.quality_of(*weights)
         if own.rank > quality.rank and not scene.pins.checkpoint:
             too_coarse.add(weights)
             trace.append(_coarse(weights, own, quality))
