@@ -78,8 +78,7 @@ class Server:
 
     def truth(self, since: int) -> tuple[int, float, float]:
         """Return requests, mean TTFT and TPOT in ms of the log's lines from ``since``."""
-        self.lines()
-        rows = [json.loads(line) for line in self.log.read_text().splitlines()[since:]]
+        rows = [json.loads(line) for line in self.lines()[since:]]
         rows = [row for row in rows if len(row["sent"]) > TOKENS // 2]
         if not rows:
             raise SystemExit("the client sent no request of the wanted length")
@@ -90,19 +89,16 @@ class Server:
         ]
         return len(rows), sum(ttft) / len(ttft), sum(tpot) / len(tpot)
 
-    def lines(self) -> int:
-        """Return how many requests the log has, once it has been still for 0.3 s.
+    def lines(self) -> list[str]:
+        """Return the log's lines, one a request, once it has been still for 0.3 s.
 
         The server logs a request after its last byte was sent, so a client may be done before.
         """
-        before = -1
-        while (now := self._lines()) != before:
+        before = None
+        while (now := self.log.read_text() if self.log.exists() else "") != before:
             before = now
             time.sleep(0.3)
-        return now
-
-    def _lines(self) -> int:
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+        return now.splitlines()
 
 
 BODY = {
@@ -386,7 +382,7 @@ def main() -> None:
 
 def measure(server: Server, client: str, run: Callable[[str, int], Seen], concurrency: int) -> Row:
     """Return one client's error at one concurrency, against the log of the same requests."""
-    since = server.lines()
+    since = len(server.lines())
     reported = run(server.url, concurrency)
     requests, ttft, tpot = server.truth(since)
     return Row(
