@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qwendeploy.hardware.docker_host import docker_environment, docker_host
+from qwendeploy.hardware.docker_host import docker_environment, docker_host, knock
 from qwendeploy.hardware.findings import DockerState, Finding, Patient
 from qwendeploy.hardware.live import in_container
 from qwendeploy.hardware.probe import Probe
@@ -21,6 +21,8 @@ IMAGE_GIB = 28.6e9 / 2**30
 SHM_MIB = 1024
 """Shared memory that NCCL and vLLM's broadcast want at least; Docker gives 64 MiB by default."""
 GIB = 2**30
+DOCKER_S = 10
+"""Longest wait for the daemon, in seconds."""
 
 
 def docker_state() -> DockerState:
@@ -28,14 +30,18 @@ def docker_state() -> DockerState:
     import docker
     from docker.errors import DockerException
 
+    address = docker_host(os.environ)
     try:
-        _connect()
+        knock(address, DOCKER_S)
+    except OSError as problem:
+        return _silent(f"{address}: {problem.strerror or problem}")
+    try:
         found = docker_environment(os.environ)
-        with closing(docker.from_env(timeout=10, environment=found)) as client:
+        with closing(docker.from_env(timeout=DOCKER_S, environment=found)) as client:
             info = client.info()
             images = tuple(tag for image in client.images.list() for tag in image.tags)
     except (DockerException, OSError) as problem:
-        return DockerState(False, problem=" ".join(str(problem).split())[:300])
+        return _silent(str(problem))
     return DockerState(
         True,
         version=str(info.get("ServerVersion", "")),
@@ -48,20 +54,8 @@ def docker_state() -> DockerState:
     )
 
 
-def _connect() -> None:
-    """Return if the daemon's socket takes connections; the SDK leaks one that does not.
-
-    Raises:
-        OSError: it does not.
-    """
-    address = docker_host(os.environ)
-    if address.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-            one.settimeout(10)
-            try:
-                one.connect(address.removeprefix("unix://"))
-            except OSError as problem:
-                raise OSError(f"{address}: {problem.strerror or problem}") from None
+def _silent(problem: str) -> DockerState:
+    return DockerState(False, problem=" ".join(problem.split())[:300])
 
 
 _RUNNERS = {"podman": "quadlet", "vllm": "vllm", "llama-server": "llama-server"}

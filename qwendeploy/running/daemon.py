@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qwendeploy.errors import EnvironmentProblem, QwendeployError
-from qwendeploy.hardware.docker_host import docker_environment, docker_host
+from qwendeploy.hardware.docker_host import docker_environment, docker_host, knock
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -28,8 +27,8 @@ def connected() -> Iterator[DockerClient]:
     """
     import docker
 
-    _knock(docker_host(os.environ))
     with told_as_environment():
+        knock(docker_host(os.environ), TIMEOUT_S)
         client = docker.from_env(timeout=TIMEOUT_S, environment=docker_environment(os.environ))
     try:
         with told_as_environment():
@@ -37,18 +36,6 @@ def connected() -> Iterator[DockerClient]:
         yield client
     finally:
         client.close()
-
-
-def _knock(host: str) -> None:
-    """Try the socket itself first: its error is exact, and Docker's client leaks a failed one."""
-    if not host.startswith("unix://"):
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(TIMEOUT_S)
-        try:
-            probe.connect(host.removeprefix("unix://"))
-        except OSError as problem:
-            raise unreachable(f"{type(problem).__name__}: {problem}") from None
 
 
 @contextmanager
