@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import Gpu
+from qwendeploy.hardware.choose import kind_of
 from qwendeploy.hardware.findings import Finding, Patient
 from qwendeploy.hardware.platforms import is_windows_release
 from qwendeploy.hardware.usable import capability_of, objection
@@ -229,11 +230,7 @@ def check_shape(patient: Patient) -> Iterator[Finding]:
                 evidence="display active",
                 fix="serve on the others with --devices, or log out of the desktop",
             )
-    kinds = {
-        (gpu.model or gpu.name, gpu.memory_mib)
-        for gpu in machine.gpus
-        if gpu.index in patient.serving
-    }
+    kinds = {kind_of(gpu) for gpu in machine.gpus if gpu.index in patient.serving}
     if len(kinds) > 1:
         yield Finding(
             id="unlike-cards",

@@ -76,8 +76,8 @@ def choose_gpus(
         )
     ranked = _preferred(machine, able)
     if needed is None:
-        kind = _kind(ranked[0]) if ranked else None
-        chosen = [gpu for gpu in ranked if _kind(gpu) == kind and not gpu.mig] or ranked[:1]
+        kind = kind_of(ranked[0]) if ranked else None
+        chosen = [gpu for gpu in ranked if kind_of(gpu) == kind and not gpu.mig] or ranked[:1]
     else:
         chosen = _best_set(machine, ranked, needed)
         _refuse_joined_slices(chosen, "--gpus")
@@ -92,7 +92,8 @@ def with_chosen(machine: Machine, choice: GpuChoice, catalogue: Catalogue) -> Ma
     return with_interconnect(chosen, catalogue)
 
 
-def _kind(gpu: Gpu) -> tuple[str | None, int | None]:
+def kind_of(gpu: Gpu) -> tuple[str | None, int | None]:
+    """Return what cards of a kind have in common: model and memory."""
     return gpu.model or gpu.name, gpu.memory_mib
 
 
@@ -146,13 +147,13 @@ def _preferred(machine: Machine, able: list[Gpu]) -> list[Gpu]:
     """Return the GPUs best first by what each is on its own."""
     sums: Counter[tuple[str | None, int | None]] = Counter()
     for gpu in able:
-        sums[_kind(gpu)] += (serving_memory_mib(machine, gpu) or (1, ""))[0]
+        sums[kind_of(gpu)] += (serving_memory_mib(machine, gpu) or (1, ""))[0]
 
     def key(gpu: Gpu) -> tuple[object, ...]:
         size = (serving_memory_mib(machine, gpu) or (0, ""))[0]
         return (
             gpu.mig,
-            -sums[_kind(gpu)],
+            -sums[kind_of(gpu)],
             -size,
             _is_busy(gpu) and gpu.memory_used_mib,
             bool(gpu.display),
@@ -187,7 +188,7 @@ def _cost(
         distance, worst = distance + step, max(worst, step)
     return (
         sum(gpu.mig for gpu in group),
-        len({_kind(gpu) for gpu in group}) > 1,
+        len({kind_of(gpu) for gpu in group}) > 1,
         -min((serving_memory_mib(machine, gpu) or (0, ""))[0] for gpu in group),
         sum(gpu.memory_used_mib or 0 for gpu in group if _is_busy(gpu)),
         sum(bool(gpu.display) for gpu in group),
@@ -223,7 +224,7 @@ def _choice(
         for gpu in machine.gpus
         if gpu.index is not None
     )
-    unlike = len({_kind(gpu) for gpu in chosen}) > 1
+    unlike = len({kind_of(gpu) for gpu in chosen}) > 1
     return GpuChoice(indices, reasons, unlike, _warnings(machine, chosen, unlike, catalogue))
 
 
@@ -245,7 +246,7 @@ def _why_not(machine: Machine, gpu: Gpu, chosen: list[Gpu]) -> str:
         return "its compute capability is neither shown nor known by name"
     if gpu.mig and not any(other.mig for other in chosen):
         return "in MIG mode: only its slices can be used"
-    if chosen and _kind(gpu) != _kind(chosen[0]):
+    if chosen and kind_of(gpu) != kind_of(chosen[0]):
         return f"unlike the chosen cards ({gpu.model or gpu.name})"
     if _is_busy(gpu):
         return f"{gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken by other processes"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import NoPlan
 from qwendeploy.figures import Kind
+from qwendeploy.hardware.choose import kind_of
 from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.tables.gpus import GpuModel, find_gpu
 from qwendeploy.units import MIB
@@ -59,10 +60,8 @@ class Box:
         Cards of a kind stand together, so that no replica has unlike ones without need.
         """
         kinds: dict[tuple[str | None, int | None], list[int]] = {}
-        for index in self.indices:
-            gpu = next((gpu for gpu in self.machine.gpus if gpu.index == index), None)
-            kind = (gpu.model or gpu.name, gpu.memory_mib) if gpu is not None else (None, None)
-            kinds.setdefault(kind, []).append(index)
+        for index, gpu in zip(self.indices, serving_gpus(self.machine), strict=True):
+            kinds.setdefault(kind_of(gpu), []).append(index)
         alike = next((group for group in kinds.values() if len(group) >= needed), None)
         found = alike or [index for group in kinds.values() for index in group]
         return tuple(found[:needed])
