@@ -132,13 +132,6 @@ def test_a_rate_that_verify_cannot_confirm_says_so(run: Any) -> None:
     assert "  verify     " not in narrow
 
 
-def test_the_plans_limit_of_width_is_that_of_the_verdict() -> None:
-    from qwendeploy.figures import WIDE
-    from qwendeploy.verification import verdict
-
-    assert verdict.WIDE == WIDE
-
-
 @pytest.mark.parametrize(
     ("settings", "card"),
     [

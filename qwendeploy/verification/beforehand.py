@@ -7,8 +7,9 @@ import resource
 
 from qwendeploy.documents import Plan
 from qwendeploy.errors import EnvironmentProblem
+from qwendeploy.figures import WIDE
 from qwendeploy.verification.settings import Settings, operating_point
-from qwendeploy.verification.verdict import WIDE, predictions_at
+from qwendeploy.verification.verdict import predictions_at
 
 
 def notices(plan: Plan, settings: Settings) -> tuple[str, ...]:

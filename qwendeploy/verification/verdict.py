@@ -25,14 +25,12 @@ from qwendeploy.documents import (
     Verdict,
 )
 from qwendeploy.errors import ExitCode
-from qwendeploy.figures import Figure
+from qwendeploy.figures import WIDE, Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.causes import COUNT_DIFFERENCE
 from qwendeploy.verification.drafting import PACED, Acceptance, acceptance_of
 from qwendeploy.verification.evidence import RESTARTED, ended_early
 
-WIDE = 0.20
-"""Half width of a predicted band from which a verdict says nothing (DESIGN §7)."""
 MOST_REFUSED = 0.02
 """Share of requests answered with an error above which the rate of the rest stands for nothing: a
 server that refuses work is not the one that was predicted."""
