@@ -18,8 +18,7 @@ from qwendeploy.verification.causes_of_machine import (
     smaller_pool,
     throttled,
 )
-from qwendeploy.verification.drafting import acceptance_of
-from qwendeploy.verification.evidence import RESTARTED, Evidence, Signature, ended_early
+from qwendeploy.verification.evidence import RESTARTED, Evidence, Signature, ended_early, warned
 from qwendeploy.verification.expected import applied_differences
 
 
@@ -36,13 +35,13 @@ def client_bound(evidence: Evidence) -> Cause | None:
 
 
 def restarted(evidence: Evidence) -> Cause | None:
-    told = [text for text in evidence.run.warnings if text.startswith(RESTARTED)]
+    told = warned(evidence.run, RESTARTED)
     if not told:
         return None
     return Cause(
         id="restarted",
         text="the server ended and was started again during the run",
-        evidence=told[0],
+        evidence=told,
         fix="the log before its start says why it ended (`qwendeploy logs`)",
     )
 
@@ -244,8 +243,7 @@ def preempted(evidence: Evidence) -> Cause | None:
 
 
 def low_acceptance(evidence: Evidence) -> Cause | None:
-    step, plan = evidence.decode, evidence.plan
-    accepted = acceptance_of(plan, step.figures) if step is not None and plan is not None else None
+    step, accepted = evidence.decode, evidence.accepted
     if step is None or accepted is None or accepted.measured.high >= accepted.low:
         return None
     texts = ", ".join(f"{count} of {kind}" for kind, count in step.texts.items())
@@ -259,8 +257,7 @@ def low_acceptance(evidence: Evidence) -> Cause | None:
 
 
 def high_acceptance(evidence: Evidence) -> Cause | None:
-    step, plan = evidence.decode, evidence.plan
-    accepted = acceptance_of(plan, step.figures) if step is not None and plan is not None else None
+    accepted = evidence.accepted
     if accepted is None or accepted.measured.low <= accepted.high:
         return None
     return Cause(

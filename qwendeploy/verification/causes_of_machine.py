@@ -39,9 +39,9 @@ def throttled(evidence: Evidence) -> Cause | None:
 def _held(card: Mapping[str, float | str | None]) -> bool:
     """Whether a card is held back by more than the limit that it is sold with."""
     cap, usual = card.get("power_cap_w"), card.get("power_default_w")
-    known = isinstance(cap, int | float) and isinstance(usual, int | float)
-    at_the_usual = known and float(cap or 0) >= USUAL_CAP * float(usual or 0)
-    return card.get("throttle") != POWER_CAP or not at_the_usual
+    if not isinstance(cap, int | float) or not isinstance(usual, int | float):
+        return True
+    return card.get("throttle") != POWER_CAP or cap < USUAL_CAP * usual
 
 
 def falling_rate(evidence: Evidence) -> Cause | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qwendeploy.documents import Cause, Plan, RunDocument, Step
+from qwendeploy.verification.drafting import Acceptance, acceptance_of
 
 RESTARTED = "the server restarted while it was measured"
 """Begin of the warning of a run whose server is not the one that it began with."""
@@ -24,6 +25,12 @@ class Evidence:
         steps = [step for step in self.run.steps if step.shape == "decode"]
         return steps[0] if steps else None
 
+    @property
+    def accepted(self) -> Acceptance | None:
+        """The drafts accepted in that step, beside what the plan assumes."""
+        step, plan = self.decode, self.plan
+        return acceptance_of(plan, step.figures) if step is not None and plan is not None else None
+
     def gpu(self, name: str) -> list[float]:
         """Return all readings of one telemetry value."""
         return [
@@ -35,6 +42,11 @@ class Evidence:
 
 
 Signature = Callable[[Evidence], "Cause | None"]
+
+
+def warned(run: RunDocument, begin: str) -> str:
+    """Return the warning of a run that begins so, empty without one."""
+    return next((text for text in run.warnings if text.startswith(begin)), "")
 
 
 def ended_early(run: RunDocument) -> bool:

@@ -29,7 +29,7 @@ from qwendeploy.figures import WIDE, Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.causes import COUNT_DIFFERENCE
 from qwendeploy.verification.drafting import PACED, Acceptance, acceptance_of
-from qwendeploy.verification.evidence import RESTARTED, ended_early
+from qwendeploy.verification.evidence import RESTARTED, ended_early, warned
 
 MOST_REFUSED = 0.02
 """Share of requests answered with an error above which the rate of the rest stands for nothing: a
@@ -271,9 +271,8 @@ def undecidable(run: RunDocument) -> str:
     """Return why a run decides nothing, empty if it may decide."""
     if run.client is not None and run.client.limited:
         return f"the client was the limit: {run.client.limited_reason}"
-    restarted = [text for text in run.warnings if text.startswith(RESTARTED)]
-    if restarted:
-        return restarted[0]
+    if restarted := warned(run, RESTARTED):
+        return restarted
     if any(step.shape == "decode" and step.steady is False for step in run.steps):
         return "the rate was never steady"
     cut = [step for step in run.steps if step.shape == "decode" and step.status == "incomplete"]

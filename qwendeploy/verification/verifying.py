@@ -15,6 +15,7 @@ from qwendeploy.errors import ExitCode
 from qwendeploy.verification.beforehand import make_room
 from qwendeploy.verification.causes import likely_causes
 from qwendeploy.verification.drafting import acceptance_of
+from qwendeploy.verification.evidence import warned
 from qwendeploy.verification.expected import decisive_differences
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.settings import Settings
@@ -34,10 +35,7 @@ CAUSES_OF = {
     "kv_pool_tokens": ANOTHER_SERVER | {"smaller-pool", "other-gpu-user"},
 }
 """Quantities that only some causes explain; the others are explained by any."""
-CAUSES_OF_SPEED = {
-    "applied-differs", "other-checkpoint", "other-engine-version", "usage-too-high", "wrong-usage",
-    "high-acceptance",
-}  # fmt: skip
+CAUSES_OF_SPEED = ANOTHER_SERVER | {"usage-too-high", "wrong-usage", "high-acceptance"}
 """What can make a rate higher than predicted: a busy host or a small pool cannot."""
 
 
@@ -148,7 +146,7 @@ def report_on(
             complete=run.status in ("complete", "failed"),
             differs=decisive_differences(plan, run.server) if run.server else (),
         )
-    gone = next((text for text in run.warnings if text.startswith(SERVER_GONE)), "")
+    gone = warned(run, SERVER_GONE)
     if gone and verdict.outcome != "refuted":
         verdict = Overall(
             None if plan is None else "inconclusive",
