@@ -71,6 +71,7 @@ def test_an_unknown_card_has_no_order_of_speed(run: Any, tmp_path: Path) -> None
     ("stated", "taken", "others"),
     [
         pytest.param("A100", "A100 80GB", "A100 40GB", id="a100"),
+        pytest.param("A100 x2", "A100 80GB", "A100 40GB", id="number-behind"),
         pytest.param("RTX 4060 Ti", "RTX 4060 Ti 16GB", "RTX 4060 Ti 8GB", id="4060-ti"),
         pytest.param("RTX 4090", None, None, id="one-size"),
         pytest.param("A100 80GB PCIe", None, None, id="whole-name"),

@@ -11,7 +11,7 @@ from qwendeploy.hardware.catalogue import Catalogue, CatalogueGpu
 from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.hardware.naming import vgpu_board
-from qwendeploy.hardware.stated_card import stated_card
+from qwendeploy.hardware.stated_card import NVIDIA_ONLY, stated_card
 from qwendeploy.hardware.usable import judge
 from qwendeploy.hardware.values import VERSION
 from qwendeploy.units import MIB
@@ -61,13 +61,7 @@ def stated_machine(
         )
     stated = stated_card(gpu, vram_gib, catalogue)
     card, memory = stated.card, stated.memory_mib
-    _check_nvlink(card, count, nvlink)
-    if card is not None and card.unified and count > 1:
-        raise UserError(
-            f"a machine with {card.name} has one GPU; {count} of them are {count} machines",
-            where="--gpus",
-            hint="plan for one and run it on each; a model across hosts is not planned here",
-        )
+    _check_joined(card, count, nvlink)
     gpus = tuple(
         Gpu(
             index=index,
@@ -97,27 +91,27 @@ def stated_machine(
     return with_interconnect(_of_other_vendor(judge(machine), card), catalogue)
 
 
+def name_and_count(gpu: str) -> tuple[str, int | None]:
+    """Return name and number of ``2x RTX 3090`` or ``3090 x2``, ``None`` without a number."""
+    if first := _COUNTED.match(gpu):
+        return gpu[first.end() :], int(first[1])
+    if last := _COUNTED_LAST.search(gpu):
+        return gpu[: last.start()], int(last[1])
+    return gpu, None
+
+
 def _counted(gpu: str, count: int | None) -> tuple[str, int]:
-    """Return name and number of ``2x RTX 3090`` or ``3090 x2``; one GPU unless stated."""
-    first, last = _COUNTED.match(gpu), _COUNTED_LAST.search(gpu)
-    if first is not None:
-        name, stated = gpu[first.end() :], int(first[1])
-    elif last is not None:
-        name, stated = gpu[: last.start()], int(last[1])
-    else:
-        return gpu, count or 1
-    if count is not None and count != stated:
+    """Return the name and how many are stated, in the text or beside it; one unless stated."""
+    name, stated = name_and_count(gpu)
+    if stated is not None and count is not None and count != stated:
         raise UserError(f"{gpu!r} states {stated} GPUs but --gpus says {count}", where="--gpu")
-    return name, stated
+    return name, stated or count or 1
 
 
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
     if card is None or card.vendor == "NVIDIA":
         return machine
-    reason = (
-        f"{card.name} is a card of {card.vendor}: plans are for NVIDIA cards, of others there are"
-        " no measurements here"
-    )
+    reason = f"{card.name} is a card of {card.vendor}: {NVIDIA_ONLY}"
     return machine.model_copy(update={"usable_reason": reason})
 
 
@@ -171,11 +165,18 @@ def _host_memory(
     return memory or int(card.memory_gb_nominal * 1e9 / MIB)
 
 
-def _check_nvlink(card: CatalogueGpu | None, count: int, nvlink: bool | None) -> None:
+def _check_joined(card: CatalogueGpu | None, count: int, nvlink: bool | None) -> None:
+    """Raise ``UserError`` if so many of the card, or joined so, stand in no machine."""
     if nvlink and count < 2:
         raise UserError("NVLink joins two or more GPUs", where="--nvlink", hint="add --gpus 2")
     if nvlink and card is not None and card.nvlink == "none":
         raise UserError(f"{card.name} has no NVLink", where="--nvlink", hint="leave it out")
+    if card is not None and card.unified and count > 1:
+        raise UserError(
+            f"a machine with {card.name} has one GPU; {count} of them are {count} machines",
+            where="--gpus",
+            hint="plan for one and run it on each; a model across hosts is not planned here",
+        )
 
 
 def _links(card: CatalogueGpu | None, count: int, nvlink: bool | None) -> Links:

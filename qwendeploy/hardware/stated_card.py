@@ -11,6 +11,7 @@ from qwendeploy.hardware.naming import series_capability
 
 MAX_GIB = 2048
 """No GPU has as much; more is a slip of the pen."""
+NVIDIA_ONLY = "plans are for NVIDIA cards, of others there are no measurements here"
 
 _SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE | re.ASCII)
 _CAPABLE = re.compile(
@@ -61,11 +62,7 @@ def stated_card(text: str, vram_gib: float | None, catalogue: Catalogue) -> Stat
             hint="leave it out",
         )
     if card is None and _OTHER_MAKER.search(text):
-        raise UserError(
-            f"{text.strip()!r} is no card of NVIDIA: plans are for NVIDIA cards, of others there"
-            " are no measurements here",
-            where="--gpu",
-        )
+        raise UserError(f"{text.strip()!r} is no card of NVIDIA: {NVIDIA_ONLY}", where="--gpu")
     if card is None and (capability is None or memory is None):
         raise _unknown(text.strip(), name, catalogue, capability, memory)
     return StatedCard(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from qwendeploy.hardware.stated import name_and_count
 from qwendeploy.tables.gpus import GpuModel, gpus
 
 _BRAND = re.compile(r"nvidia|geforce|tesla|\W|_")
-_COUNT = re.compile(r"\s*\d+\s*x\s*", re.IGNORECASE)
 _EDITION = re.compile(r"(?:blackwell|\d+gb|sxm\d?|pcie|nvl|hbm\d?e?)+\Z")
 """What a full name adds to a short one where only memory or form differ."""
 ALIKE = 0.02
@@ -16,7 +16,7 @@ ALIKE = 0.02
 
 def other_sizes(stated: str, taken: GpuModel) -> tuple[str, ...]:
     """Return the cards of another memory than ``taken`` that the stated name fits as well."""
-    short = _bare(_COUNT.sub("", stated, count=1) if _COUNT.match(stated) else stated)
+    short = _bare(name_and_count(stated)[0])
     if not short or short == _bare(taken.name) or not taken.memory_mib:
         return ()
     return tuple(
