@@ -19,7 +19,7 @@ from qwendeploy.auditing.launch import (
     parse_port,
     repeated_program,
 )
-from qwendeploy.auditing.shell import split_words
+from qwendeploy.auditing.shell_words import split_words
 from qwendeploy.auditing.text import Place, Word, whole_number
 from qwendeploy.auditing.yaml_tree import Tree
 

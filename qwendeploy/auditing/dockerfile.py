@@ -8,7 +8,8 @@ import re
 from qwendeploy.auditing.compose import interpolate
 from qwendeploy.auditing.docker_run import read_container_run, server_of_words
 from qwendeploy.auditing.launch import Container, Launch, repeated_program
-from qwendeploy.auditing.shell import commands, split_words
+from qwendeploy.auditing.shell import commands
+from qwendeploy.auditing.shell_words import split_words
 from qwendeploy.auditing.text import Place, Word
 from qwendeploy.errors import UserError
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qwendeploy.auditing.shell_parameters import WINDOW, balanced, closing_brace, default_text
-from qwendeploy.auditing.text import LARGEST_BYTES, LONGEST_WORD, MOST_WORDS, Place, Word
+from qwendeploy.auditing.shell_words import Splitter, split_words
+from qwendeploy.auditing.text import LARGEST_BYTES, Word
 from qwendeploy.errors import UserError
 
 REDIRECT = "\ue000"
@@ -58,9 +59,12 @@ class _Scan:
     unread: list[str] = field(default_factory=list)
     aliases: dict[str, Word] = field(default_factory=dict)
     array: str | None = None
-    count: int = 0
     heredocs: int = 0
     written: int = 0
+    splitter: Splitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.splitter = Splitter(self.file)
 
     def put(self, text: str) -> None:
         """Append to the command; variables that repeat each other must not grow without end."""
@@ -227,7 +231,7 @@ def _close_array(scan: _Scan) -> None:
     text = "".join(char for char, _ in scan.out)
     opening = re.compile(rf"{re.escape(scan.array)}\+?=")
     start = max((match.end() for match in opening.finditer(text)), default=len(text))
-    values = [word.text for word in _split(scan, scan.out[start:])]
+    values = [word.text for word in scan.splitter.words(scan.out[start:], scan.line)]
     if "+=" in text[:start]:
         values = scan.arrays.get(scan.array, []) + values
     scan.arrays[scan.array] = values
@@ -308,7 +312,7 @@ def _insert(scan: _Scan, name: str, default: str | None) -> None:
 
 
 def _finish(scan: _Scan) -> Command | None:
-    words = _split(scan, scan.out)
+    words = scan.splitter.words(scan.out, scan.line)
     scan.out = []
     words = _without_redirects(words)
     prefix: dict[str, Word] = {}
@@ -371,68 +375,3 @@ def _without_redirects(words: list[Word]) -> list[Word]:
         else:
             kept.append(word)
     return kept
-
-
-def split_words(text: str, file: str, line: int = 1) -> list[Word]:
-    """Return the words of one command that no shell expands, as compose and systemd split it.
-
-    Raises:
-        UserError: a quote is never closed.
-    """
-    scan = _Scan(text, file, line=line)
-    chars = []
-    for char in text.replace("\\\n", " \n"):
-        chars.append((char, scan.line))
-        scan.line += char == "\n"
-    return _split(scan, chars)
-
-
-class _Counted:
-    """A character stream that knows how far it was read, so that words get their line."""
-
-    def __init__(self, chars: list[tuple[str, int]]) -> None:
-        self.chars = chars
-        self.at = 0
-
-    def read(self, size: int) -> str:
-        taken = "".join(char for char, _ in self.chars[self.at : self.at + size])
-        self.at += len(taken)
-        return taken
-
-    def readline(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-
-def _split(scan: _Scan, chars: list[tuple[str, int]]) -> list[Word]:
-    stream = _Counted(chars)
-    lexer = shlex.shlex(stream, posix=True)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    words: list[Word] = []
-    while True:
-        start = stream.at
-        while start < len(chars) and chars[start][0].isspace():
-            start += 1
-        line = chars[start][1] if start < len(chars) else scan.line
-        try:
-            token = lexer.get_token()
-        except ValueError as problem:
-            raise UserError(f"quoting: {str(problem).lower()}", where=f"{scan.file}:{line}") from (
-                None
-            )
-        if token is None:
-            return words
-        if len(token) > LONGEST_WORD:
-            raise UserError(
-                f"an argument of {len(token):,} characters", where=f"{scan.file}:{line}"
-            )
-        scan.count += 1
-        if scan.count > MOST_WORDS:
-            raise UserError(
-                f"more than {MOST_WORDS:,} words: not a launch command",
-                where=f"{scan.file}:{line}",
-            )
-        words.append(Word(token, Place(scan.file, line)))

@@ -24,7 +24,8 @@ from qwendeploy.auditing.launch import (
     repeated_program,
     server_in,
 )
-from qwendeploy.auditing.shell import commands, split_words
+from qwendeploy.auditing.shell import commands
+from qwendeploy.auditing.shell_words import split_words
 from qwendeploy.auditing.text import Place, Word
 
 _SECTION = re.compile(r"^\[([A-Za-z][A-Za-z0-9-]*)\]\s*$")
