@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qwendeploy.auditing.launch import mount_of
 from qwendeploy.auditing.text import Word
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.tables.memory_budget import budget_rows
@@ -16,8 +17,8 @@ _MODEL = re.compile(
 _OTHER_FAMILY = re.compile(
     r"(?:^|[-_./])(llama|codellama|mistral|mixtral|ministral|devstral|codestral|gemma|deepseek|phi"
     r"|gpt-oss|kimi|minimax|granite|nemotron|falcon|yi|command-r|internlm|internvl|olmo|hunyuan"
-    r"|ernie|smollm|seed-oss|jamba|opt|bloom|(?:chat)?glm|qwen(?:1\.5|2|2\.5|2\.5-vl|2-vl)?(?=-\d)"
-    r"|qwen[12](?:\.5)?)(?=[-_.\d]|$)",
+    r"|ernie|smollm|seed-oss|jamba|opt|bloom|(?:chat)?glm|qwen(?=-\d)|qwen[12](?:\.5)?)"
+    r"(?=[-_.\d]|$)",
     re.IGNORECASE,
 )
 """Families of models in names of repositories; a distilled 27B has its own name as well."""
@@ -126,19 +127,6 @@ def host_path(path: str, volumes: Iterable[Word]) -> str:
         if covers and len(target) > best:
             best, answer = len(target), source.rstrip("/") + path[len(target.rstrip("/")) :]
     return answer
-
-
-def mount_of(text: str) -> tuple[str, str]:
-    """Return where a volume comes from and where the container finds it."""
-    if "target=" in text or "dst=" in text or "destination=" in text:
-        fields = dict(part.partition("=")[::2] for part in text.split(","))
-        source = fields.get("source") or fields.get("src") or ""
-        return source, fields.get("target") or fields.get("dst") or fields.get("destination") or ""
-    parts = text.split(":")
-    if len(parts) > 2 and len(parts[0]) == 1 and parts[0].isalpha():
-        # A drive of Windows: its colon belongs to the path.
-        parts = [f"{parts[0]}:{parts[1]}", *parts[2:]]
-    return (parts[0], parts[1]) if len(parts) > 1 else ("", text)
 
 
 def name_checkpoint(

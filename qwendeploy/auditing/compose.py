@@ -215,8 +215,7 @@ class _Service:
     def _shares_memory(self, fields: Mapping[str, Node]) -> bool:
         ipc = self._word(fields.get("ipc"))
         tmpfs = any("/dev/shm" in word.text for word in self._words(fields.get("tmpfs")))
-        size = self._word(fields.get("shm_size"))
-        large = size is not None and enough_shared_memory(size.text)
+        large = enough_shared_memory(self._word(fields.get("shm_size")))
         return large or tmpfs or (ipc is not None and ipc.text == "host")
 
     def _gpus(self, fields: Mapping[str, Node], devices: tuple[Word, ...], place: Place) -> Gpus:
@@ -249,12 +248,13 @@ class _Service:
     def _requests(self, items: list[Node]) -> Gpus | None:
         for item in items:
             ids = self._words(self.tree.at(item, "device_ids"))
-            count = self._word(self.tree.at(item, "count"))
+            stated = self._word(self.tree.at(item, "count"))
+            count = whole_number(stated.text) if stated is not None else None
             place = self.tree.place(item)
             if ids:
                 return Gpus(True, len(ids), tuple(word.text for word in ids), place)
-            if count is not None and whole_number(count.text) is not None:
-                return Gpus(int(count.text) > 0, int(count.text), (), place)
+            if count is not None:
+                return Gpus(count > 0, count, (), place)
             return Gpus(True, None, (), place)
         return None
 

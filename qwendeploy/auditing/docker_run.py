@@ -277,8 +277,8 @@ def _gpus(options: _Options, place: Place) -> Gpus:
 
 
 def _shares_memory(options: _Options) -> bool:
-    ipc, size = options.single.get("--ipc"), options.single.get("--shm-size")
-    large = size is not None and enough_shared_memory(size.text)
+    ipc = options.single.get("--ipc")
+    large = enough_shared_memory(options.single.get("--shm-size"))
     return large or (ipc is not None and ipc.text == "host")
 
 

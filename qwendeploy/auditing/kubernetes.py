@@ -227,7 +227,7 @@ def _shares_memory(tree: Tree, pod: Node, node: Node) -> bool:
         for volume in tree.sequence(tree.at(pod, "volumes"))
         if (name := tree.word(tree.at(volume, "name"))) is not None
         and (size := tree.word(tree.at(volume, "emptyDir", "sizeLimit"))) is not None
-        and not enough_shared_memory(size.text)
+        and not enough_shared_memory(size)
     }
     mounts = any(
         word.text.endswith(":/dev/shm") and word.text.removesuffix(":/dev/shm") not in small

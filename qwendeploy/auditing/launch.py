@@ -56,6 +56,11 @@ class Container:
     restart: Word | None = None
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Where the container finds its volumes."""
+        return tuple(mount_of(volume.text)[1] for volume in self.volumes)
+
+    @property
     def amd(self) -> bool:
         """Whether AMD or Intel devices are handed in by path."""
         return any(word.text.startswith(("/dev/kfd", "/dev/dri")) for word in self.devices)
@@ -212,14 +217,29 @@ def parse_port(text: str, place: Place) -> Port | None:
     return Port(address, host, container, place)
 
 
+def mount_of(text: str) -> tuple[str, str]:
+    """Return where a volume comes from and where the container finds it."""
+    if "target=" in text or "dst=" in text or "destination=" in text:
+        fields = dict(part.partition("=")[::2] for part in text.split(","))
+        source = fields.get("source") or fields.get("src") or ""
+        return source, fields.get("target") or fields.get("dst") or fields.get("destination") or ""
+    parts = text.split(":")
+    if len(parts) > 2 and len(parts[0]) == 1 and parts[0].isalpha():
+        # A drive of Windows: its colon belongs to the path.
+        parts = [f"{parts[0]}:{parts[1]}", *parts[2:]]
+    return (parts[0], parts[1]) if len(parts) > 1 else ("", text)
+
+
 LEAST_SHARED_MIB = 256
 """Docker's 64 MiB stop NCCL; the engine's documentation asks for the host's or for gigabytes."""
 _BINARY = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def enough_shared_memory(size: str) -> bool:
+def enough_shared_memory(size: Word | None) -> bool:
     """Say whether a size of shared memory is more than the default; unknown sizes are."""
-    match = re.match(r"^(\d+(?:\.\d+)?)\s*([bkmgt]?)i?b?$", size.strip().lower())
+    if size is None:
+        return False
+    match = re.match(r"^(\d+(?:\.\d+)?)\s*([bkmgt]?)i?b?$", size.text.strip().lower())
     if match is None:
         return True
     return float(match[1]) * _BINARY[match[2]] >= LEAST_SHARED_MIB * 2**20

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from qwendeploy.auditing.checkpoint_names import mount_of
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.text import Word
 from qwendeploy.auditing.understand import Understood
@@ -83,34 +82,37 @@ _IN_IMAGE = ("/vllm-workspace", "/usr", "/opt", "/etc/ssl")
 
 def _paths_not_mounted(understood: Understood) -> Iterator[Finding]:
     """Yield paths of model and chat template that no volume puts into an upstream container."""
-    launch, container = understood.launch, understood.launch.container
+    container = understood.launch.container
     if container is None or container.gpus is None or container.opaque:
         return
     if not _upstream(understood):
         return
-    targets = [mount_of(volume.text)[1].rstrip("/") for volume in container.volumes]
+    targets = [target.rstrip("/") for target in container.targets]
+    model = understood.arguments.model
     template = understood.arguments.last("--chat-template")
-    for what, text, place in (
-        ("model", understood.arguments.model.text, understood.arguments.model.place)
-        if understood.arguments.model
-        else ("model", "", launch.place),
-        ("--chat-template", template.value or "", template.place)
-        if template is not None
-        else ("--chat-template", "", launch.place),
-    ):
+    paths = [("model", model)] if model is not None else []
+    if template is not None and template.value is not None:
+        paths.append(("--chat-template", Word(template.value, template.place)))
+    for what, path in paths:
+        text = path.text
         if not text.startswith("/") or "$" in text or text.startswith(_IN_IMAGE):
             continue
-        if not any(text == target or text.startswith(f"{target}/") for target in targets):
+        if not any(_holds(target, text) for target in targets):
             yield Finding(
                 "path-not-mounted",
                 "error",
                 f"{what} {text}",
-                place,
+                path.place,
                 f"no volume puts {text} into the container"
                 + (f"; mounted are {', '.join(targets[:4])}" if targets else ""),
                 f"-v HOST_FOLDER:{text.rsplit('/', 1)[0] or '/'}",
                 "fails_at_start",
             )
+
+
+def _holds(target: str, path: str) -> bool:
+    """Say whether a volume at ``target`` holds a path: it is the path or a folder above it."""
+    return f"{path}/".startswith(target.rstrip("/") + "/")
 
 
 def _foreign_platform(asked: str, host: str) -> bool:
@@ -142,7 +144,7 @@ def model_findings(understood: Understood) -> Iterator[Finding]:
     yield from _paths_not_mounted(understood)
     if container is None or container.workdir is not None or "/" in name or "$" in name:
         return
-    targets = [mount_of(volume.text)[1].rstrip("/") for volume in container.volumes]
+    targets = [target.rstrip("/") for target in container.targets]
     if name.startswith(".") or any(
         target.endswith((f"/{name}", "workspace")) for target in targets
     ):
@@ -209,10 +211,8 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
             "another name for the Service, or enableServiceLinks: false in the pod",
             "fails_at_start",
         )
-    compiled = any(
-        f"{_COMPILED}/".startswith(mount_of(volume.text)[1].rstrip("/") + "/")
-        for volume in (launch.container.volumes if launch.container is not None else ())
-    )
+    targets = launch.container.targets if launch.container is not None else ()
+    compiled = any(_holds(target, _COMPILED) for target in targets)
     starts = [
         row.seconds
         for row in boot_rows()
@@ -272,12 +272,9 @@ def _weights_lost(understood: Understood) -> Finding | None:
         if key in env
     ] or [home]
     download = understood.arguments.value("--download-dir")
-    targets = [mount_of(volume.text)[1] for volume in container.volumes]
+    targets = container.targets
     for path in [*wanted, download] if download else wanted:
-        covered = any(
-            target and (path == target or f"{path}/".startswith(target.rstrip("/") + "/"))
-            for target in targets
-        )
+        covered = any(_holds(target, path) for target in targets if target)
         deeper = any(target.startswith(f"{path.rstrip('/')}/") for target in targets if target)
         if covered or deeper or "$" in path:
             return None

@@ -211,7 +211,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         ports=tuple(port for port in ports if port is not None),
         volumes=(*unit.all(section, "Volume"), *unit.all(section, "Mount"), *_mounts(extra)),
         network=unit.last(section, "Network"),
-        shared_memory=_large(unit.last(section, "ShmSize"))
+        shared_memory=enough_shared_memory(unit.last(section, "ShmSize"))
         or any("--ipc=host" in word.text or word.text.startswith("--shm-size") for word in extra),
         devices=devices,
     )
@@ -253,10 +253,6 @@ def _secrets(unit: Unit) -> dict[str, Word]:
             variable = options.get("target", name.strip())
             found[variable] = Word(f"${variable}", line.place)
     return found
-
-
-def _large(size: Word | None) -> bool:
-    return size is not None and enough_shared_memory(size.text)
 
 
 def _quadlet_gpus(extra: list[Word], devices: tuple[Word, ...], place: Place) -> Gpus:
