@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qwendeploy.auditing.findings import Finding, told_flag
+from qwendeploy.auditing.findings import Finding, Outcome, Severity, told_flag
 from qwendeploy.auditing.memory import PoolView, held_when_short
 from qwendeploy.auditing.understand import Understood
 
@@ -29,27 +29,25 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             f"--max-model-len {view.safe_length} is safe",
         )
     if view.lacks_seats:
-        yield Finding(
+        yield _seats(
+            understood,
             "max-num-seqs-above-blocks",
             "error",
-            told_flag(understood, "max_num_seqs", "--max-num-seqs"),
-            understood.place_of("max_num_seqs"),
             f"{view.max_num_seqs} seats against about {view.blocks} blocks: graph capture of full "
             "decode steps refuses more seats than state blocks; more memory rarely cures it",
-            f"--max-num-seqs {_round_down(view.short_requests)}",
+            view.short_requests,
             "fails_at_start",
         )
     elif view.may_lack_seats:
         yield _seats_in_doubt(understood, view)
     elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
-        yield Finding(
+        yield _seats(
+            understood,
             "short-context-limit",
             "info",
-            told_flag(understood, "max_num_seqs", "--max-num-seqs"),
-            understood.place_of("max_num_seqs"),
             f"a request holds at least {held_when_short(view)} blocks, so about "
             f"{view.short_requests} of {view.max_num_seqs} run at once; the rest waits",
-            f"--max-num-seqs {_round_down(view.short_requests)}",
+            view.short_requests,
         )
     if view.lacks_step:
         yield Finding(
@@ -111,19 +109,38 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
     556 blocks against 1,024 seats (RTX PRO 6000 with FP8, NVFP4 and BF16 weights of this shape,
     https://github.com/vllm-project/recipes/pull/831), so there it is taken to be refused.
     """
-    stated = told_flag(understood, "max_num_seqs", "--max-num-seqs")
-    left = stated.endswith("not given")
+    known = understood.values.get("max_num_seqs")
+    left = known is None or not known.stated
     pool = view.answer.blocks
-    return Finding(
+    return _seats(
+        understood,
         "max-num-seqs-above-blocks",
         "error" if left else "warning",
-        stated,
-        understood.place_of("max_num_seqs"),
         f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
         "capture of full decode steps refuses more seats than state blocks"
         + ("; at this default it was refused on such cards" if left else ""),
-        f"--max-num-seqs {_round_down(min(view.short_requests, int(pool.low)))}",
+        min(view.short_requests, int(pool.low)),
         "fails_at_start" if left else None,
+    )
+
+
+def _seats(
+    understood: Understood,
+    name: str,
+    severity: Severity,
+    text: str,
+    requests: int,
+    outcome: Outcome | None = None,
+) -> Finding:
+    """Return a finding about the seats; what mends it are as many as ``requests``."""
+    return Finding(
+        name,
+        severity,
+        told_flag(understood, "max_num_seqs", "--max-num-seqs"),
+        understood.place_of("max_num_seqs"),
+        text,
+        f"--max-num-seqs {_round_down(requests)}",
+        outcome,
     )
 
 
