@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from qwendeploy.auditing.draft import Draft, named_model, render, shell_quoted, words_of
+from qwendeploy.auditing.draft import Draft, argument_words, render, shell_quoted
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.judge import Judged, judge_launch
 from qwendeploy.auditing.launch import Gpus, Launch
-from qwendeploy.auditing.settings import Setting, read_arguments
+from qwendeploy.auditing.settings import SHORTCUTS, Setting, read_arguments
 from qwendeploy.auditing.text import Word, whole_number
 from qwendeploy.auditing.understand import Understood
 
@@ -66,9 +66,8 @@ def _from_fix_text(draft: Draft, finding: Finding) -> None:
 
 def _drop_or_rename(draft: Draft, finding: Finding) -> None:
     near = finding.fix.removeprefix("use ") if finding.fix.startswith("use ") else None
-    shortcuts = {"--spec-method", "--spec-tokens", "--spec-model"}
-    if finding.about in shortcuts:
-        _fold_shortcuts(draft, shortcuts)
+    if finding.about in SHORTCUTS:
+        _fold_shortcuts(draft)
         return
     value = next((value for name, value in draft.flags if name == finding.about), None)
     index = next((at for at, item in enumerate(draft.flags) if item[0] == finding.about), None)
@@ -77,11 +76,9 @@ def _drop_or_rename(draft: Draft, finding: Finding) -> None:
         draft.flags.insert(index, (near, value))
 
 
-def _fold_shortcuts(draft: Draft, names: set[str]) -> None:
-    keys = {"--spec-method": "method", "--spec-tokens": "num_speculative_tokens"}
-    keys["--spec-model"] = "model"
-    given = {keys[name]: value for name, value in draft.flags if name in names}
-    draft.remove(*names)
+def _fold_shortcuts(draft: Draft) -> None:
+    given = {SHORTCUTS[name]: value for name, value in draft.flags if name in SHORTCUTS}
+    draft.remove(*SHORTCUTS)
 
     def merge(config: dict[str, object]) -> None:
         for key, value in given.items():
@@ -280,12 +277,6 @@ def _draft(understood: Understood) -> Draft:
 def _launch_of(draft: Draft) -> Launch:
     """Return the launch as it is drafted: arguments, variables, cards and shared memory."""
     launch = draft.understood.launch
-    words: list[str] = []
-    model = draft.understood.arguments.model
-    if model is not None and not named_model(draft.understood):
-        words.append(model.text)
-    for name, value in draft.flags:
-        words += words_of(draft, name, value)
     container = launch.container
     if container is not None and {"--gpus", "--device"} & set(draft.container):
         container = replace(container, gpus=Gpus(True, None, (), launch.place))
@@ -293,7 +284,7 @@ def _launch_of(draft: Draft) -> Launch:
         container = replace(container, shared_memory=True)
     return replace(
         launch,
-        arguments=tuple(Word(text, launch.place) for text in words),
+        arguments=tuple(Word(text, launch.place) for text in argument_words(draft)),
         env={name: Word(value, launch.place) for name, value in draft.env.items()},
         container=container,
         lost=(),

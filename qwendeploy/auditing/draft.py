@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qwendeploy.auditing.settings import SPEC
-from qwendeploy.auditing.text import Word
 from qwendeploy.auditing.understand import Understood
 
 
@@ -61,20 +60,32 @@ def _opposites(name: str) -> tuple[str, ...]:
     return (name, f"--no-{name.removeprefix('--')}") if name.startswith("--enable-") else (name,)
 
 
-def words_of(draft: Draft, name: str, value: str | None) -> list[str]:
-    """Return a flag and its values as words."""
+def argument_words(draft: Draft) -> list[str]:
+    """Return the arguments as words: the model where it stands alone, then every flag."""
+    words = _positional(draft)
+    for name, value in draft.flags:
+        words += [name, *_values(draft, name, value)]
+    return words
+
+
+def _positional(draft: Draft) -> list[str]:
+    arguments = draft.understood.arguments
+    if arguments.model is None or arguments.last("--model") is not None:
+        return []
+    return [arguments.model.text]
+
+
+def _values(draft: Draft, name: str, value: str | None) -> Sequence[str]:
     if value is None or (value == "true" and name.startswith("--enable-")):
-        return [name]
-    return [name, *draft.lists.get((name, value), (value,))]
+        return ()
+    return draft.lists.get((name, value), (value,))
 
 
 def render(draft: Draft) -> str:
-    understood = draft.understood
-    launch = understood.launch
-    model = understood.arguments.model
-    positional = [_quoted(model)] if model is not None and not named_model(understood) else []
+    launch = draft.understood.launch
+    positional = [shell_quoted(word) for word in _positional(draft)]
     arguments = [
-        " ".join([name, *map(shell_quoted, words_of(draft, name, value)[1:])])
+        " ".join([name, *map(shell_quoted, _values(draft, name, value))])
         for name, value in draft.flags
     ]
     if launch.runtime == "none":
@@ -84,7 +95,7 @@ def render(draft: Draft) -> str:
         prefix = [f"{name}={shell_quoted(value)}" for name, value in draft.env.items()]
         return _lines([*prefix, program, *positional], arguments)
     if launch.runtime == "kubernetes" or not launch.before:
-        return _fragment(draft, positional)
+        return _fragment(draft)
     return _lines(_container_words(draft), [*positional, *arguments])
 
 
@@ -110,7 +121,7 @@ def _container_words(draft: Draft) -> list[str]:
             known = {_variable_at(texts, at)[0] for at in range(len(texts))}
             extra = [key for key in draft.env if key not in known and key not in launch.env]
             words.extend(f"-e {shell_quoted(f'{key}={draft.env[key]}')}" for key in extra)
-        words.append(_quoted(launch.before[index]))
+        words.append(shell_quoted(text))
         index += 1
     return words
 
@@ -125,14 +136,10 @@ def _variable_at(texts: list[str], index: int) -> tuple[str | None, int]:
     return None, 1
 
 
-def _fragment(draft: Draft, positional: list[str]) -> str:
+def _fragment(draft: Draft) -> str:
     """Return ``command`` (compose) or ``args`` (Kubernetes) with the variables, to paste."""
     key = "args" if draft.understood.launch.runtime == "kubernetes" else "command"
-    model = draft.understood.arguments.model
-    words = [model.text] if positional and model is not None else []
-    for name, value in draft.flags:
-        words += words_of(draft, name, value)
-    lines = [f"{key}:", *(f"  - {json.dumps(word)}" for word in words)]
+    lines = [f"{key}:", *(f"  - {json.dumps(word)}" for word in argument_words(draft))]
     if draft.env:
         lines.append("environment:" if key == "command" else "env:")
         for name, value in draft.env.items():
@@ -141,14 +148,6 @@ def _fragment(draft: Draft, positional: list[str]) -> str:
             else:
                 lines.append(f"  - {{name: {name}, value: {json.dumps(value)}}}")
     return "\n".join(lines) + "\n"
-
-
-def named_model(understood: Understood) -> bool:
-    return understood.arguments.last("--model") is not None
-
-
-def _quoted(word: Word) -> str:
-    return shell_quoted(word.text)
 
 
 def shell_quoted(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 
 from qwendeploy.auditing.memory import PoolView
+from qwendeploy.auditing.settings import scalar
 from qwendeploy.auditing.text import whole_number
 from qwendeploy.auditing.understand import Understood, draft_path
 from qwendeploy.documents import Machine
@@ -176,10 +177,7 @@ def _whole_values(flags: list[tuple[str, str | None]]) -> list[tuple[str, str | 
     for name, value in flags:
         base, dot, key = name.partition(".")
         if dot and value is not None:
-            try:
-                parts.setdefault(base, {})[key] = json.loads(value)
-            except (ValueError, RecursionError):
-                parts.setdefault(base, {})[key] = value
+            parts.setdefault(base, {})[key] = scalar(value)
     return [(base, json.dumps(keys)) for base, keys in parts.items()]
 
 

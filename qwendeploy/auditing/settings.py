@@ -13,7 +13,7 @@ from qwendeploy.auditing.text import Place, Word
 from qwendeploy.tables.engine_flags import FlagStatus, Status, flag_status
 
 SPEC = "--speculative-config"
-_SHORTCUTS = {
+SHORTCUTS = {
     "--spec-method": "method",
     "--spec-tokens": "num_speculative_tokens",
     "--spec-model": "model",
@@ -207,10 +207,10 @@ def read_spec_config(arguments: Arguments) -> SpecConfig:
         elif setting.name.startswith(f"{SPEC}.") and setting.value is not None:
             place = setting.place
             key = setting.name.removeprefix(f"{SPEC}.")
-            keys.append(SpecKey(key, _scalar(setting.value), place))
-        elif setting.name in _SHORTCUTS and setting.value is not None and setting.known:
+            keys.append(SpecKey(key, scalar(setting.value), place))
+        elif setting.name in SHORTCUTS and setting.value is not None and setting.known:
             place = setting.place
-            keys.append(SpecKey(_SHORTCUTS[setting.name], _scalar(setting.value), place))
+            keys.append(SpecKey(SHORTCUTS[setting.name], scalar(setting.value), place))
     return SpecConfig(tuple(keys), problem, place, symbolic)
 
 
@@ -224,7 +224,8 @@ def _json_object(text: str) -> tuple[dict[str, Any] | None, str | None]:
     return parsed, None
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
+    """Return the JSON value that a text is, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
