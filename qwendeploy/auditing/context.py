@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from qwendeploy.auditing.text import read_text
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import UserError
-from qwendeploy.tables.gpus import find_gpu
+from qwendeploy.tables.gpus import GpuModel, find_gpu
 
 _INTERCONNECTS = ("nvlink", "pcie", "unified", "none")
 _SYSTEMS = ("linux", "wsl2", "windows", "container")
@@ -102,29 +102,10 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
     display = _display(content, said)
     shared = False
     for index, card in enumerate(cards):
-        name = str(card.get("gpu") or "")
-        memory = card.get("vram_mib")
-        sliced = _SLICE.search(name)
-        whole = _SLICE.sub("", name) if sliced else name
-        model = find_gpu(whole, memory_mib=None if sliced else memory) if name else None
-        vendors.add(_vendor(name, model.vendor if model else None))
+        gpu, model = _card(card, origin, index, display)
+        vendors.add(_vendor(gpu.name or "", model.vendor if model else None))
         shared |= model is not None and model.unified
-        gpus.append(
-            Gpu(
-                index=index,
-                name=name or None,
-                model=model.name if model else None,
-                memory_mib=_whole(memory, origin, "vram_mib")
-                if memory
-                else model.memory_mib
-                if model and not sliced
-                else None,
-                compute_capability=model.compute_capability if model else None,
-                compute_capability_by_name=model is not None,
-                mig=sliced is not None,
-                display=display,
-            )
-        )
+        gpus.append(gpu)
     unified = content.get("unified_memory_gib")
     system = str(content.get("os") or "unknown").lower()
     interconnect = str(content.get("interconnect") or "unknown").lower()
@@ -146,6 +127,31 @@ def _machine(content: dict[str, Any], origin: str) -> tuple[Machine, str]:
         origin="stated",
     )
     return machine, vendors.pop() if len(vendors) == 1 else "nvidia"
+
+
+def _card(
+    card: dict[str, Any], origin: str, index: int, display: bool | None
+) -> tuple[Gpu, GpuModel | None]:
+    """Return a described card and its model; a slice has no memory but what is stated."""
+    name = str(card.get("gpu") or "")
+    memory = card.get("vram_mib")
+    sliced = _SLICE.search(name) is not None
+    whole = _SLICE.sub("", name)
+    model = find_gpu(whole, memory_mib=None if sliced else memory) if name else None
+    memory_mib = model.memory_mib if model and not sliced else None
+    if memory:
+        memory_mib = _whole(memory, origin, "vram_mib")
+    gpu = Gpu(
+        index=index,
+        name=name or None,
+        model=model.name if model else None,
+        memory_mib=memory_mib,
+        compute_capability=model.compute_capability if model else None,
+        compute_capability_by_name=model is not None,
+        mig=sliced,
+        display=display,
+    )
+    return gpu, model
 
 
 def _whole(value: object, origin: str, key: str) -> int:
