@@ -195,15 +195,15 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
             f"not below the {int(seats)} seats",
             f" {max(2048, int(seats))}",
         )
-    chunked = understood.arguments.value("--enable-chunked-prefill")
-    if chunked == "false" and step is not None and length is not None and step < length:
+    chunked = understood.arguments.last("--enable-chunked-prefill")
+    if chunked is None or chunked.value != "false":
+        return
+    if step is not None and length is not None and step < length:
         yield Finding(
             "bad-flag-value",
             "error",
             "--no-enable-chunked-prefill",
-            setting.place
-            if (setting := understood.arguments.last("--enable-chunked-prefill"))
-            else understood.launch.place,
+            chunked.place,
             "without chunked prefill --max-num-batched-tokens has to be not below --max-model-len "
             f"{int(length)}; the engine stops at the check of its configuration",
             f"--enable-chunked-prefill, or --max-num-batched-tokens {int(length)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from dataclasses import dataclass
@@ -68,11 +69,10 @@ def decode(raw: bytes, shown: str) -> str:
             where=shown,
             hint="give the launch command or file alone",
         )
-    for mark, name in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         # What PowerShell writes when a command's output is redirected.
-        if raw.startswith(mark):
-            with contextlib.suppress(UnicodeDecodeError):
-                raw = raw.decode(name).encode("utf-8")
+        with contextlib.suppress(UnicodeDecodeError):
+            raw = raw.decode("utf-16").encode("utf-8")
     if b"\x00" in raw:
         raise UserError("binary, not a launch command or file", where=shown)
     try:
