@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 
+from qwendeploy.hardware.wrapped import CELL, LABEL
+
 _RULE = re.compile(r"[+|](?:[-=]{10,}[+|])(?:[-=]{3,}[+|]){0,6}(?=\s|$)")
-_CELL = r"(?:X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)"
 _HEADER = re.compile(r"(?<!\S)GPU0\s.{0,2000}?(?<!\S)GPU0\s+X(?!\S)")
-_MATRIX_ROW = re.compile(rf"\s(?=(?:GPU\d{{1,3}}|NIC\d{{1,3}}|mlx\w{{1,12}})\s+{_CELL}\s+{_CELL})")
+_MATRIX_ROW = re.compile(rf"\s(?={LABEL}\s+{CELL}\s+{CELL})")
 _LEGEND = re.compile(r"\s(?=Legend:|NIC Legend:|(?:X|SYS|NODE|PHB|PXB|PIX|NV#)\s+= )")
 MIN_LENGTH = 150
 """The shortest rule alone is 79 characters long."""

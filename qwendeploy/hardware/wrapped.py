@@ -10,8 +10,11 @@ import re
 
 _RULE = re.compile(r"^[+|][-=+]{20,}$")
 _REST = re.compile(r"^[-=+]{0,200}[+|]$")
-_LABEL = re.compile(r"^(?:GPU\d{1,3}|NIC\d{1,3}|mlx\w{1,12})$")
-_CELL = re.compile(r"^(?:X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)$")
+LABEL = r"(?:GPU\d{1,3}|NIC\d{1,3}|mlx\w{1,12})"
+"""What begins a row of a matrix."""
+CELL = r"(?:X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)"
+_LABEL = re.compile(rf"^{LABEL}$")
+_CELL = re.compile(rf"^{CELL}$")
 MAX_PIECES = 12
 MAX_BLOCK = 400
 
