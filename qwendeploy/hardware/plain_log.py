@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 
 _START = re.compile(r"={4,}\s*NVSMI LOG\s*={4,}")
 _GPU = re.compile(r"^GPU\s+((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
-_PAIR = re.compile(r"^(\s*)([^:]{1,60}?)\s*(?::(?:\s(.*))?)?$")
+_PAIR = re.compile(r"^\s*([^:]{1,60}?)\s*(?::(?:\s(.*))?)?$")
 _SURE = re.compile(r"^\s*(?:Product Name|FB Memory Usage|GPU UUID|Minor Number|Clocks)\b")
 """What follows a GPU's address in a log, and not where a host lists what it can offer."""
 _TAGS = {
@@ -86,31 +86,35 @@ def _log_at(lines: list[str], start: int) -> tuple[ET.Element, int]:
         line = lines[place]
         if match := _GPU.match(line.strip()):
             gpu, stack = ET.SubElement(root, "gpu", id=match[1]), []
-            left = len(line) - len(line.lstrip())
+            left = _indent(line)
             flat = _is_flat(lines[place + 1 : place + 8], left)
             continue
         if _START.search(line):
             return root, place
-        pair = _PAIR.match(line)
         if not line.strip():
             continue
-        indent = len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
+        indent = _indent(line.expandtabs(4))
         if gpu is not None and indent <= left and not flat:
             return root, place
+        pair = _PAIR.match(line)
         if pair is None:
             if flat:
                 return root, place
             continue
         if flat and gpu is not None:
-            _add_flat(gpu, stack, pair[2], pair[3])
+            _add_flat(gpu, stack, pair[1], pair[2])
         else:
-            _add(gpu if gpu is not None else root, stack, indent, pair[2], pair[3])
+            _add(gpu if gpu is not None else root, stack, indent, pair[1], pair[2])
     return root, end
 
 
 def _is_flat(following: list[str], left: int) -> bool:
     shown = [line for line in following if line.strip()]
-    return bool(shown) and all(len(line) - len(line.lstrip()) <= left for line in shown)
+    return bool(shown) and all(_indent(line) <= left for line in shown)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _tag(key: str) -> str:

@@ -104,7 +104,7 @@ def read_query(lines: list[str], reading: Reading) -> None:
     for line in records_as_query(lines):
         if not line.strip() or _LEFT_OUT.match(line) or (mark == "|" and not line.strip(" |:-")):
             continue
-        cells = _split(line, mark if header else ",")
+        cells = _split(line, mark)
         if found := _header_of(line):
             _take_rows(rows, reading)
             header, mark = found

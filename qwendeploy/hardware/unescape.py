@@ -28,8 +28,8 @@ def unescaped(text: str) -> str:
     """Return the text as the tool printed it, as far as its wrapping can be told."""
     text = _from_json(text)
     if "\\n" in text:
-        text = "\n".join(_LITERAL.sub(_of_literal, line) for line in text.split("\n"))
-        text = "\n".join(_unquoted(line) for line in text.split("\n"))
+        lines = (_LITERAL.sub(_of_literal, line) for line in text.split("\n"))
+        text = "\n".join(map(_unquoted, lines))
     if _TAGGED.search(text) and "<nvidia_smi_log" not in text:
         text = html.unescape(_BREAK.sub("\n", text))
     if "<nvidia_smi_log" not in text and "<" in text:
