@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,9 +104,12 @@ def inspect_container(name: str) -> str:
     """
     import docker
 
+    from qwendeploy.hardware.docker_host import docker_environment
+
     try:
-        with contextlib.closing(docker.from_env()) as client:
-            found = client.api.inspect_container(name)
+        found = docker_environment(os.environ)
+        with contextlib.closing(docker.from_env(environment=found)) as client:
+            inspected = client.api.inspect_container(name)
     except docker.errors.NotFound:
         raise EnvironmentProblem(
             f"no container {name!r}", where="--container", hint="docker ps -a lists them"
@@ -114,6 +118,6 @@ def inspect_container(name: str) -> str:
         raise EnvironmentProblem(
             f"Docker does not answer: {problem}", where="--container"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(inspected, dict):
         raise UserError("Docker's answer is no object", where="--container")
-    return json.dumps([found])
+    return json.dumps([inspected])
