@@ -8,6 +8,7 @@ import pytest
 
 from qwendeploy.auditing.context import described
 from qwendeploy.auditing.judge import Judged, judge_launch
+from qwendeploy.auditing.memory import why_no_pool
 from qwendeploy.auditing.read import read_launch_text
 from qwendeploy.auditing.score import Case, read_cases, score_case, score_folder
 from qwendeploy.auditing.together import with_neighbours
@@ -132,6 +133,28 @@ def test_seats_and_steps_default_by_card(gpu: str, mib: int, seats: int, step: i
     values = judged(command, gpu=gpu, vram_mib=mib, count=1).understood.values
     assert values["max_num_seqs"].value == seats
     assert values["max_num_batched_tokens"].value == step
+
+
+@pytest.mark.parametrize(
+    ("command", "machine", "why"),
+    [
+        ("llama-server -m q.gguf", {}, "the memory model is vLLM's"),
+        (BASE, {"gpu": "AMD Instinct MI300X"}, "the memory model is of NVIDIA cards"),
+        (BASE, {"gpu": "Mystery Card 9000"}, "not known: the card's compute capability"),
+        (f"{BASE} -pp 2", {}, "pipeline-parallel ranks are not modelled"),
+        (
+            BASE.replace("--max-model-len 131072", "--max-model-len $LENGTH"),
+            {"gpu": "Mystery Card 9000"},
+            "not known: --max-model-len, the card's compute capability",
+        ),
+    ],
+)
+def test_what_keeps_the_pool_from_a_figure_is_named(
+    command: str, machine: dict[str, str], why: str
+) -> None:
+    result = judged(command, **machine)
+    assert result.view is None
+    assert why_no_pool(result.understood) == why
 
 
 @pytest.mark.parametrize(

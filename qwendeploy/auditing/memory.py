@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.errors import UserError
@@ -59,11 +59,18 @@ class PoolView:
         )
 
     @property
+    def safe_blocks(self) -> float:
+        """Blocks half way to the band's lower edge.
+
+        The band is a 90 % one, so some 20 % of the starts have fewer.
+        """
+        return (self.answer.blocks.value + self.answer.blocks.low) / 2
+
+    @property
     def safe_length(self) -> int:
-        """Largest ``--max-model-len`` that nine of ten such pools take, whole kilobytes of it."""
-        pool = self.answer.blocks
+        """Largest ``--max-model-len`` that ``safe_blocks`` take, whole kilobytes of it."""
         length = largest_max_model_len(
-            self.answer.layout, int((pool.value + pool.low) / 2), ceiling=max(self.max_model_len, 1)
+            self.answer.layout, int(self.safe_blocks), ceiling=max(self.max_model_len, 1)
         )
         return length // 1024 * 1024
 
@@ -79,12 +86,8 @@ class PoolView:
 
     @property
     def may_lack_length(self) -> bool:
-        """One full-length request may well not fit: in about every fourth such start, or more.
-
-        The band is a 90 % one, so half way to its lower edge lie some 20 % of the starts.
-        """
-        pool = self.answer.blocks
-        return not self.automatic_length and (pool.value + pool.low) / 2 < self.needed
+        """One full-length request may well not fit: in about every fourth such start, or more."""
+        return not self.automatic_length and self.safe_blocks < self.needed
 
     @property
     def lacks_seats(self) -> bool:
@@ -177,8 +180,6 @@ def pool_question(understood: Understood) -> PoolQuestion | None:
         return None
     if understood.checkpoint is None or understood.checkpoint.files_gib is None:
         return None
-    from dataclasses import replace
-
     return replace(
         base,
         memory_mib=float(min(known)),
@@ -198,6 +199,8 @@ def why_no_pool(understood: Understood) -> str:
         )
         is not None,
         "the drafting": understood.spec_tokens is not None and not understood.spec.symbolic,
+        "the card's compute capability": machine is not None
+        and any(gpu.compute_capability for gpu in machine.gpus),
         "the memory fraction": understood.number("gpu_memory_utilization") is not None,
         "the size of the checkpoint": checkpoint is not None and checkpoint.files_gib is not None,
     }
