@@ -304,6 +304,7 @@ def test_what_powershell_writes_is_read() -> None:
     ("text", "name"),
     [
         ("vllm serve Q/Q --max-model-len " + "9" * 5000 + " -tp " + "9" * 5000, "n.sh"),
+        ("vllm serve Q/Q -tp 99999999999\nvllm serve Q/Q -tp 99999999999", "n.sh"),
         ("docker run --gpus '\u00b2' vllm/vllm-openai:v0.24.0 Q/Q -tp \u00b2", "n.sh"),
         ('[{"Config":{"Cmd":5,"Env":7,"Image":[]},"HostConfig":null}]', "i.json"),
         (

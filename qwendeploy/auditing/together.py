@@ -10,6 +10,8 @@ from qwendeploy.auditing.judge import Judged
 
 MOST_SHARED = 1.0
 """The engine takes its share of the whole card and refuses when that much is not free."""
+MOST_CARDS = 64
+"""Cards of a box that are told apart; ``--gpus`` takes as many."""
 
 
 def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
@@ -47,7 +49,7 @@ def _used(judged: Judged) -> set[str] | None:
         return None
     count = int(tp * (dp or 1))
     if seen is None:
-        return {str(index) for index in range(count)}
+        return {str(index) for index in range(min(count, MOST_CARDS))}
     return set(sorted(seen)[:count])
 
 
