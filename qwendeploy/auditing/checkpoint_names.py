@@ -118,6 +118,11 @@ def _method_family(given: str) -> str | None:
     return "fp8" if text == "fp8" else None
 
 
+def is_path(model: str) -> bool:
+    """Say whether a model is named by a path or a variable, not as a repository."""
+    return model.startswith(("/", ".", "~", "$"))
+
+
 def host_path(path: str, volumes: Iterable[Word]) -> str:
     """Return a container path as it is on the host; unchanged if no volume covers it."""
     best, answer = -1, path
@@ -133,7 +138,7 @@ def name_checkpoint(
     model: str, volumes: Iterable[Word] = (), quantization: str | None = None
 ) -> NamedCheckpoint:
     """Return what name, mounted folder and ``--quantization`` say of the weights."""
-    local = model.startswith(("/", ".", "~", "$"))
+    local = is_path(model)
     text = host_path(model, volumes) if local else model
     row = _row(text, model)
     match = _MODEL.search(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from qwendeploy.auditing.checkpoint_names import is_path
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.text import Word
 from qwendeploy.auditing.understand import Understood
@@ -262,7 +263,7 @@ def _weights_lost(understood: Understood) -> Finding | None:
     if container is None or checkpoint is None or container.gpus is None:
         return None
     name = understood.arguments.model.text if understood.arguments.model else ""
-    if name.startswith(("/", ".", "$", "~")) or "/" not in name:
+    if is_path(name) or "/" not in name:
         return None
     env = understood.launch.env
     home = _hub_home(env)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from qwendeploy.auditing.checkpoint_names import refused_quantization
+from qwendeploy.auditing.checkpoint_names import is_path, refused_quantization
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.settings import SPEC, Setting
 from qwendeploy.auditing.text import Place
@@ -118,7 +118,7 @@ def _quantization(understood: Understood) -> Iterator[Finding]:
                 f"--quantization {near}" if near else "drop it, the engine reads the checkpoint's",
             )
         return
-    if model is None or model.text.startswith(("/", ".", "~", "$")):
+    if model is None or is_path(model.text):
         return
     reason = refused_quantization(model.text, value)
     if reason is not None:
