@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -32,3 +33,9 @@ class StepTimes:
             for (c, x), rate in zip(missing, rates, strict=True):
                 self._known[c, x] = math.log(c) - float(rate)
         return np.asarray([self._known[key] for key in keys])
+
+
+@cache
+def step_times(features: Features) -> StepTimes:
+    """Return the step times of an option, the same for every image and scene that asks for it."""
+    return StepTimes(features)

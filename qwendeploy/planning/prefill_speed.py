@@ -7,6 +7,7 @@ step follows the prefill speed where no rule knows a better one.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from qwendeploy.documents import Option
 from qwendeploy.figures import weakest
@@ -54,6 +55,12 @@ def prefill_features(option: Option, box: Box) -> Features | None:
         return None
 
 
+@cache
+def _cold_ms(point: PrefillPoint) -> Estimate:
+    """Return the time of a prompt of which nothing is cached, ms; computed once."""
+    return prefill_fit().predict(point)
+
+
 def prefill_ms(option: Option, box: Box, tokens: int, cached: int = 0) -> Estimate | None:
     """Return the time of a prompt whose first ``cached`` tokens are in the cache.
 
@@ -64,8 +71,7 @@ def prefill_ms(option: Option, box: Box, tokens: int, cached: int = 0) -> Estima
         return None
 
     def whole(length: int) -> Estimate:
-        point = PrefillPoint(features, length, option.max_num_batched_tokens)
-        return prefill_fit().predict(point)
+        return _cold_ms(PrefillPoint(features, length, option.max_num_batched_tokens))
 
     full = whole(tokens)
     full = replace(full, kind=weakest(full.kind, box.figure_floor))
@@ -91,7 +97,7 @@ def stall(option: Option, box: Box, prompt: int, step: int) -> Estimate | None:
         return None
 
     def whole(length: int) -> Estimate:
-        return prefill_fit().predict(PrefillPoint(features, length, step))
+        return _cold_ms(PrefillPoint(features, length, step))
 
     return stall_ms(whole, prompt, step)
 

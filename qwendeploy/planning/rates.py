@@ -25,7 +25,7 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
-from qwendeploy.planning.anchors import StepTimes
+from qwendeploy.planning.anchors import StepTimes, step_times
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.series_choice import best_series
@@ -204,9 +204,8 @@ class Rates:
         if match is None:
             return None
         series, same_image = match
-        fit = self._fit(series)
         physics = self._step_times(series, option)
-        rate = fit.predict(point.concurrency, point.context, drift=True, physics=physics)
+        rate = self._series_rate(series, physics, point.concurrency, point.context)
         if not same_image:
             rate = replace(rate, kind=weakest(rate.kind, Kind.TRANSFERRED))
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
@@ -221,7 +220,7 @@ class Rates:
             fp8 = option.kv_cache_dtype == "fp8"
             rate = separate_rate(
                 rate,
-                fit.predict(point.concurrency, 0, drift=True, physics=physics),
+                self._series_rate(series, physics, point.concurrency, 0),
                 concurrency=point.concurrency,
                 context=point.context,
                 acceptance_length=accepted.value,
@@ -235,6 +234,20 @@ class Rates:
             )
         return self._for_content(rate, option)
 
+    def _series_rate(
+        self, series: Series, physics: StepTimes | None, concurrency: float, context: int
+    ) -> Estimate:
+        """Return a series' own rate at a point, once for all options that it speaks for."""
+        key = (series.key, physics, concurrency, context)
+        if key not in self._series_rates:
+            rate = self._fit(series).predict(concurrency, context, drift=True, physics=physics)
+            self._series_rates[key] = rate
+        return self._series_rates[key]
+
+    @cached_property
+    def _series_rates(self) -> dict[tuple[SeriesKey, StepTimes | None, float, int], Estimate]:
+        return {}
+
     def _fit(self, series: Series) -> SeriesFit:
         universe = self.scene.knowledge.series
         if self.scene.knowledge.complete:
@@ -243,19 +256,11 @@ class Rates:
 
     def _step_times(self, series: Series, option: Option) -> StepTimes | None:
         """Return the joint physics of a series' option; ``None`` for an unknown card."""
-        key = (series.key, option.image)
-        if key not in self._physics:
-            # the server that the cells were measured on, which may be a sister of the option's
-            there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
-            measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
-            contexts = series.contexts or "shared"
-            features = self._features(measured, Point(1.0, 0, contexts))
-            self._physics[key] = None if features is None else StepTimes(features)
-        return self._physics[key]
-
-    @cached_property
-    def _physics(self) -> dict[tuple[SeriesKey, str | None], StepTimes | None]:
-        return {}
+        # the server that the cells were measured on, which may be a sister of the option's
+        there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
+        measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
+        features = self._features(measured, Point(1.0, 0, series.contexts or "shared"))
+        return None if features is None else step_times(features)
 
     def _for_content(self, rate: Estimate, option: Option) -> Estimate:
         """Return the rate for the stated content; the study's own prompt is the unit."""
