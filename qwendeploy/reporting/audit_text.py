@@ -93,7 +93,7 @@ def _at(launch: AuditedLaunch) -> str:
     if launch.concurrency is None or launch.context is None:
         return ""
     said = f" with {launch.concurrency} requests of {launch.context:,} tokens"
-    return f"{said}, assumed (--c, --ctx)" if launch.point_assumed else said
+    return f"{said}, assumed (--c, --typical-ctx)" if launch.point_assumed else said
 
 
 def _pool(predictions: Predictions) -> str:
