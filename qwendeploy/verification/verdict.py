@@ -71,17 +71,21 @@ def judge(
     boot_id: str | None = None,
     decisive: bool = False,
     missing: str = "",
+    broken: str = "",
     accepted: Acceptance | None = None,
 ) -> Verdict:
     """Return the verdict on one quantity; ``missing`` says why something is not there.
 
-    One value has no interval and decides nothing. The reason of a rate that misses its band says
-    whether the drafts ``accepted`` explain the miss alone.
+    One value has no interval and decides nothing; no time or rate does of a run of which ``broken``
+    says why not. The reason of a rate that misses its band says whether the drafts ``accepted``
+    explain the miss alone.
     """
     outcome: Outcome = "inconclusive"
     wide = predicted is not None and predicted.half_width > WIDE
     if predicted is None or measured is None:
         reason = missing or ("not predicted" if predicted is None else "not measured")
+    elif broken and quantity not in COUNTED:
+        reason = broken
     elif boot_id is not None and _calibrated_here(predicted, boot_id):
         reason = "the prediction was calibrated from this very boot: it cannot confirm itself"
     elif quantity not in COUNTED and measured.n < 2:
@@ -169,19 +173,19 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
             missing = f"not predicted: {why}"
         elif measured is None:
             missing = f"not measured: {run.reasons.get(name, 'not part of this run')}"
-        verdict = judge(
-            name,
-            predicted,
-            measured,
-            boots=boots,
-            boot_id=boot_id,
-            decisive=name == RATE or name in limits,
-            missing=missing,
-            accepted=accepted,
+        verdicts.append(
+            judge(
+                name,
+                predicted,
+                measured,
+                boots=boots,
+                boot_id=boot_id,
+                decisive=name == RATE or name in limits,
+                missing=missing,
+                broken=broken,
+                accepted=accepted,
+            )
         )
-        if broken and verdict.predicted and verdict.measured and name not in COUNTED:
-            verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
-        verdicts.append(verdict)
     verdicts += _judge_rungs(plan, run, boots, broken)
     return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
 
@@ -211,17 +215,17 @@ def _judge_rungs(plan: Plan, run: RunDocument, boots: int, broken: str) -> list[
         point = {"concurrency": step.concurrency, "context": step.context,
                  "contexts": step.contexts}  # fmt: skip
         predictions, elsewhere = predictions_at(plan, point)
-        verdict = judge(
-            f"{RATE} c={step.concurrency} context={step.context}",
-            predictions.aggregate_decode_tps,
-            step.figures.get(RATE),
-            boots=boots,
-            missing=f"not predicted: {elsewhere}" if elsewhere else "",
-            accepted=_accepted(plan, step),
+        found.append(
+            judge(
+                f"{RATE} c={step.concurrency} context={step.context}",
+                predictions.aggregate_decode_tps,
+                step.figures.get(RATE),
+                boots=boots,
+                missing=f"not predicted: {elsewhere}" if elsewhere else "",
+                broken=broken,
+                accepted=_accepted(plan, step),
+            )
         )
-        if broken and verdict.predicted and verdict.measured:
-            verdict = verdict.model_copy(update={"outcome": "inconclusive", "reason": broken})
-        found.append(verdict)
     return found
 
 
@@ -273,17 +277,18 @@ def undecidable(run: RunDocument) -> str:
         return f"the client was the limit: {run.client.limited_reason}"
     if restarted := warned(run, RESTARTED):
         return restarted
-    if any(step.shape == "decode" and step.steady is False for step in run.steps):
+    decodes = [step for step in run.steps if step.shape == "decode"]
+    if any(step.steady is False for step in decodes):
         return "the rate was never steady"
-    cut = [step for step in run.steps if step.shape == "decode" and step.status == "incomplete"]
+    cut = [step for step in decodes if step.status == "incomplete"]
     if cut:
         return f"the load was cut short after {len(cut[0].windows)} windows"
     if _beside_others(run):
         return "the server ran requests of others in every window"
     if ended_early(run):
         return "a stream ended inside every window"
-    decodes = [step.requests for step in run.steps if step.shape == "decode"]
-    sent, refused = sum(one.sent for one in decodes), sum(map(_refused, decodes))
+    sent = sum(step.requests.sent for step in decodes)
+    refused = sum(_refused(step.requests) for step in decodes)
     if refused > MOST_REFUSED * sent:
         return f"the server refused {refused} of {sent} requests while the rate was measured"
     counts = [step.server.get("tokens_over_client") for step in run.steps]
