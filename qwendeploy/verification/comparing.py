@@ -168,20 +168,15 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
 def _other_load(a: RunDocument, b: RunDocument, name: str) -> str:
     """Return how the loads differ that a quantity of further shapes was measured on, if they do."""
     if name in OF_LOOPS:
-        one, two = (_loop(run) for run in (a, b))
+        shapes = {"mixed", "chat"}
     elif name.startswith("ttft_"):
-        one, two = (_prompts(run) for run in (a, b))
+        shapes = {"prompt"}
     else:
         return ""
+    one, two = (
+        next((step.name for step in run.steps if step.shape in shapes), "") for run in (a, b)
+    )
     return "" if one == two or not (one and two) else f"measured on other requests: {one} and {two}"
-
-
-def _loop(run: RunDocument) -> str:
-    return next((step.name for step in run.steps if step.shape in ("mixed", "chat")), "")
-
-
-def _prompts(run: RunDocument) -> str:
-    return next((step.name for step in run.steps if step.shape == "prompt"), "")
 
 
 def _told_apart(difference: Difference, doubt: str) -> Difference:
