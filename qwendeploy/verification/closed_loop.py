@@ -146,11 +146,9 @@ class ClosedLoop:
 
     def _prompt(self, stream: int, number: int, tokens: int) -> str:
         """Return a prompt of the mixed shape, with its part that others share."""
-        make, seed, share = self.surface.prompts, self.settings.seed, self.settings.cached
+        make, seed = self.surface.prompts, self.settings.seed
         own, kind = f"{seed}-{stream}-{number}", make.kind_at(stream + number)
-        if share <= 0:
-            return make.text(tokens, own, kind)
-        return make.shared(tokens, share, f"{seed}-common", own, kind)
+        return make.shared(tokens, self.settings.cached, f"{seed}-common", own, kind)
 
     def _conversation(
         self, stream: int, number: int, inputs: int, output: int, room: int | None
@@ -305,12 +303,12 @@ class ClosedLoop:
             reasons["goodput_rps"] = "no latency limit stated"
         return figures, reasons
 
-    def _pauses(self, inside: list[Record]) -> list[float | None]:
+    def _pauses(self, inside: list[Record]) -> list[float]:
         """Return, for each prompt, the longest gap of any other stream while it was worked on.
 
         The last chunk before the prompt came and the first after its first token bound the gaps.
         """
-        found: list[float | None] = []
+        found = []
         for prompt in inside:
             if prompt.first_at is None:
                 continue

@@ -84,14 +84,11 @@ class Decode:
 
     def _texts(self) -> list[str]:
         make, seed = self.surface.prompts, self.settings.seed
-        streams = range(self.settings.concurrency)
-        if self.settings.contexts == "shared":
-            begin = f"{seed}-shared"
-            return [
-                make.shared(self.prompt, 1.0, begin, f"{seed}-{i}", make.kind_at(i))
-                for i in streams
-            ]
-        return [make.text(self.prompt, f"{seed}-{i}", make.kind_at(i)) for i in streams]
+        share = 1.0 if self.settings.contexts == "shared" else 0.0
+        return [
+            make.shared(self.prompt, share, f"{seed}-shared", f"{seed}-{i}", make.kind_at(i))
+            for i in range(self.settings.concurrency)
+        ]
 
     def _turn(self, stream: int, _: int) -> Turn:
         message = {"role": "user", "content": self.texts[stream]}
