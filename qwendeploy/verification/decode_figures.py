@@ -43,6 +43,7 @@ def decode_step(load: DecodeLoad) -> Step:
     times = [window.start_s for window in judged]
     counts = load.streams.counts()
     figures, reasons = _figures(load)
+    mean = _mean_context(load)
     prompts = [r.prompt_tokens for r in load.streams.records if r.prompt_tokens is not None]
     broken = load.streams.broken.is_set()
     return Step(
@@ -55,7 +56,7 @@ def decode_step(load: DecodeLoad) -> Step:
         duration_s=time.perf_counter() - load.begin,
         prompt_tokens=st.mean(prompts) if prompts else None,
         texts=dict(Counter(load.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
-        context_mean=_mean_context(load),
+        context_mean=mean,
         counted=load.counted,
         steady=load.steady,
         drift_per_minute=st.drift_per_minute(times, rates)
@@ -71,7 +72,7 @@ def decode_step(load: DecodeLoad) -> Step:
             **server_differences(load.watch.around(load.begin, time.perf_counter())),
             "tokens_over_client": _tokens_over_client(load),
         },
-        notes=tuple(dict.fromkeys([*load.notes, *_remarks(load, judged)])),
+        notes=tuple(dict.fromkeys([*load.notes, *_remarks(load, judged, mean)])),
     )
 
 
@@ -82,7 +83,7 @@ def _mean_context(load: DecodeLoad) -> float | None:
     return st.mean(known) if known else None
 
 
-def _remarks(load: DecodeLoad, judged: Sequence[Window]) -> Iterator[str]:
+def _remarks(load: DecodeLoad, judged: Sequence[Window], mean: float | None) -> Iterator[str]:
     """Yield what a reader of the figures must know of the windows."""
     if len(judged) < len(load.windows):
         left = len(load.windows) - len(judged)
@@ -91,7 +92,7 @@ def _remarks(load: DecodeLoad, judged: Sequence[Window]) -> Iterator[str]:
         yield (
             "the server does not count tokens per chunk: windows are chunks times their mean length"
         )
-    mean, wanted = _mean_context(load), load.settings.context
+    wanted = load.settings.context
     if mean is not None and abs(mean - wanted) > FAR * wanted:
         yield f"the streams stood at {mean:,.0f} tokens on average, not {wanted:,}: they grow"
     if load.windows and not load.whole:

@@ -81,7 +81,7 @@ async def measure_latency(
     after = await scrape(client) if before else None
     server = server_differences((before, after) if before and after else None)
     own = server_differences((begun, ended) if begun and ended else None)
-    server["ttft_cold_mean_ms"] = own["ttft_mean_ms"] if begun and ended else None
+    server["ttft_cold_mean_ms"] = own.get("ttft_mean_ms")
     figures, reasons = _figures(cold, warm, unserved, settings)
     prompts = [record.prompt_tokens for record in cold if record.prompt_tokens is not None]
     found = (
