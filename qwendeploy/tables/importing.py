@@ -68,7 +68,7 @@ def import_file(
     rows = make_rows(
         reading.points, cleaned, import_id=import_id, origin="own" if own_run_file else "import"
     )
-    facts = own_run.facts(path) if own_run_file else None
+    facts = own_run.facts(reading.documents) if own_run_file else None
     if facts and facts.plan_id and stated.plan_id and facts.plan_id != stated.plan_id:
         raise UserError(
             f"the run is of plan {facts.plan_id}, the plan given is {stated.plan_id}",

@@ -39,6 +39,7 @@ class Reading:
     """What a file holds: its format, the good points, and the refused ones if they were skipped."""
 
     format: str
+    documents: Sequence[Any]
     points: tuple[Point, ...]
     skipped: tuple[DataError, ...]
 
@@ -67,7 +68,7 @@ def read_points(path: Path, *, format: str | None = None, skip_bad: bool = False
             bad.append(point)
     if not good:
         raise bad[0] if bad else DataError("holds no decode result", file=str(path))
-    return Reading(module.NAME, tuple(good), tuple(bad))
+    return Reading(module.NAME, documents, tuple(good), tuple(bad))
 
 
 def _each(module: ModuleType, documents: list[Any], file: str) -> Iterator[Point | DataError]:

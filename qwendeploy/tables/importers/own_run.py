@@ -6,11 +6,9 @@ the spread between its windows.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.errors import DataError
@@ -112,14 +110,12 @@ class RunFacts:
     pool_blocks: int | None
 
 
-def facts(path: Path) -> RunFacts:
-    """Return the identities of a run document and the pool that its server told.
+def facts(documents: Sequence[Any]) -> RunFacts:
+    """Return the identities of a run and the pool that its server told.
 
-    The document is one that ``read`` accepted.
+    The documents are those that ``read`` accepted.
     """
-    text = path.read_text(encoding="utf-8-sig").lstrip(" \t\r\n,")
-    document, _ = json.JSONDecoder().raw_decode(text)
-    document = document[0] if isinstance(document, list) else document
+    document = documents[0]
     run = document.get("run", document)
     server = run.get("server") or {}
     return RunFacts(
