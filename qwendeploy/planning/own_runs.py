@@ -30,7 +30,7 @@ from qwendeploy.planning.transfer_rows import CONTENT
 from qwendeploy.tables import own
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.own_place import own_directory
-from qwendeploy.tables.own_pools import boot_of, own_pools
+from qwendeploy.tables.own_pools import boot_of, own_pools, with_boot
 from qwendeploy.tables.pools import PoolRow
 
 LEAST_CHANGE = 0.02
@@ -259,7 +259,7 @@ def load_own_runs(box: Box) -> OwnRuns:
             if here and row.image:
                 images[row.image] = None
     starts = [
-        OwnStart(f"{record.id}{_boot(record)}", record.settings, record.pool_blocks)
+        OwnStart(with_boot(record.id, record.boot_id), record.settings, record.pool_blocks)
         for record in known.values()
         if record.machine_id == mine and record.pool_blocks
     ]
@@ -288,14 +288,9 @@ def _point(row: DecodeRow, record: own.ImportRecord | None, *, here: bool) -> Ow
         CONTENT.get(row.content or "", "mixed"),
     )
     name = row.source.split(" ", 1)[0]
-    label = name + (_boot(record) if record else "")
+    label = with_boot(name, record.boot_id if record else None)
     boot = record.boot_id if record and record.boot_id else name
     return OwnPoint(option, place, row.aggregate_tps / busy, spread, servers, label, boot, here)
-
-
-def _boot(record: own.ImportRecord) -> str:
-    """Return the words by which a verdict knows the start of a server again."""
-    return f" (boot {record.boot_id})" if record.boot_id else ""
 
 
 def _pool_starts(pools: Iterable[PoolRow], box: Box) -> list[OwnStart]:
@@ -313,7 +308,6 @@ def _pool_starts(pools: Iterable[PoolRow], box: Box) -> list[OwnStart]:
             *("max_num_batched_tokens", "capture_size", "prefix_cache", "vision", "image"),
         )
         settings = {name: getattr(row, name) for name in names}
-        boot = boot_of(row)
-        label = row.row_id if boot is None else f"{row.row_id} (boot {boot})"
+        label = with_boot(row.row_id, boot_of(row))
         found.append(OwnStart(label, settings, row.num_blocks, row.weights_gib_per_gpu))
     return found

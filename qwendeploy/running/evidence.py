@@ -9,7 +9,7 @@ from qwendeploy.errors import QwendeployError
 from qwendeploy.figures import Figure
 from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.running.boot_log import BootLog
-from qwendeploy.tables.own_pools import add_pool, evidence_of
+from qwendeploy.tables.own_pools import add_pool, with_boot
 from qwendeploy.tables.pools import PoolRow
 
 
@@ -45,7 +45,7 @@ def pool_row(
         row_id=f"own/{plan.plan_id}/{now:%Y%m%dT%H%M%SZ}",
         status="ok",
         reason=None,
-        evidence=evidence_of(f"{now:%Y-%m-%dT%H:%M:%SZ}", boot_id),
+        evidence=with_boot(f"{now:%Y-%m-%dT%H:%M:%SZ}", boot_id),
         source=f"own start of plan {plan.plan_id}",
         origin="own",
         experiment=None,

@@ -31,13 +31,13 @@ def own_pools(directory: Path | None = None) -> tuple[PoolRow, ...]:
     return read_csv(path, PoolRow) if path.exists() else ()
 
 
-def evidence_of(moment: str, boot_id: str | None) -> str:
-    """Return the evidence of a pool: when it was read and which start of the server told it."""
-    return moment if boot_id is None else f"{moment} (boot {boot_id})"
+def with_boot(text: str, boot_id: str | None) -> str:
+    """Return a text with the words by which a verdict knows the start of a server again."""
+    return f"{text} (boot {boot_id})" if boot_id else text
 
 
 def boot_of(row: PoolRow) -> str | None:
-    """Return the start that told a pool, as ``evidence_of`` wrote it; ``None`` where it did not.
+    """Return the start that told a pool, as ``with_boot`` wrote it; ``None`` where it did not.
 
     A start's own run may not confirm what was calibrated from it.
     """
