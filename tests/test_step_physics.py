@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.kernels import generation, gguf_bits, kernel_for, state_bytes, weights_read
-from qwendeploy.models.step import KV_BYTES_PER_TOKEN, PRIORS, Features, StepModel
+from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features, StepModel
+from qwendeploy.models.step_priors import PRIORS
 from qwendeploy.models.transfer import TransferFit
 from qwendeploy.planning.transfer_rows import card_features, transfer_fit
 from qwendeploy.tables.gpus import gpus

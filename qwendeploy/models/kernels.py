@@ -54,6 +54,7 @@ _BITS_NAMED = re.compile(r"(?:^|-)i?q(\d)")
 STATE_LAYERS = 48
 LAYER_PARAMS = 24.35e9
 HEAD_BYTES = 2.54e9
+"""The output head in bf16, read once by every step and every draft pass."""
 EMBEDDING_BYTES, VISION_BYTES = 2.54e9, 0.92e9
 """Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
 

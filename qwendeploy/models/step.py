@@ -16,7 +16,7 @@ drafting) and yields ``acceptance length`` tokens a sequence, so
 - *launches*: milliseconds of the host, a step and a draft pass, that no card shortens.
 - *all-reduce*: 128 a step (two a layer), a latency by kind of link and the bytes over the link.
 
-The free numbers are few and have tight priors in log space (``PRIORS``); GPU, architecture,
+The free numbers are few and have tight priors in log space (``step_priors``); GPU, architecture,
 matrix kernel, image, content and rig each have a small effect around zero. They are fitted together
 (``transfer_fit.fit``). What was never measured keeps its effect's prior spread, which widens the
 band by as much as that part weighs in the step: a host's launches at one stream, hardly at 32.
@@ -32,11 +32,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qwendeploy.models.kernels import Kernel, generation, kernel_for, state_bytes, weights_read
+from qwendeploy.models.kernels import (
+    HEAD_BYTES,
+    Kernel,
+    generation,
+    kernel_for,
+    state_bytes,
+    weights_read,
+)
 from qwendeploy.models.speculation import MAX_SHARE, acceptance_length, curve_for
-from qwendeploy.models.step_priors import EFFECTS, HOME, LINK_SPREAD, PRIORS, RIG_ACCEPT, noise
-
-__all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "noise"]
+from qwendeploy.models.step_priors import EFFECTS, HOME, LINK_SPREAD, RIG_ACCEPT
 
 Array = NDArray[np.float64]
 Contexts = Literal["shared", "separate"]
@@ -51,8 +56,6 @@ KV_BYTES_PER_TOKEN = 65536.0
 """Keys and values of one token in the 16 full-attention layers at 2 bytes: 16*2*4 heads*256*2."""
 ATTENTION_FLOPS = 4 * 24 * 256 * FULL_LAYERS
 """FLOPs of one query token against one context token: 4 * 24 heads * 256 * 16 layers."""
-HEAD_BYTES = 2.54e9
-"""The output head in bf16, read once by every draft pass."""
 MTP_BYTES = {"bf16": 0.85e9, "fp8": 0.43e9}
 """The MTP layer; checkpoints other than FP8 keep it in bf16."""
 DFLASH_BYTES = 3.46e9

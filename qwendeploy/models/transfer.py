@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.posterior import derivatives, pack, unpack
-from qwendeploy.models.step import EFFECTS, PRIORS, Array, Features, Link, StepModel, noise
+from qwendeploy.models.step import Array, Features, Link, StepModel
+from qwendeploy.models.step_priors import EFFECTS, noise
 
-__all__ = ["EFFECTS", "PRIORS", "Features", "Link", "StepModel", "TransferFit"]
+__all__ = ["Features", "Link", "StepModel", "TransferFit"]
 
 Z = 1.645
 """Two-sided 90 % of a normal distribution."""
@@ -96,7 +98,7 @@ class TransferFit:
 
     def predict_many(self, points: Sequence[Features]) -> list[Estimate]:
         """Return one estimate a point; the cost of many is little above that of one."""
-        logs, deviations = self._over_kernels(points)
+        logs, deviations = self._spread_over_kernels(points)
         bounds = np.exp(self._bounds(points))
         results: list[Estimate] = []
         for point, log_rate, deviation, most in zip(points, logs, deviations, bounds, strict=True):
@@ -119,10 +121,8 @@ class TransferFit:
 
     def log_rates(self, points: Sequence[Features]) -> Array:
         """Return the logarithms of the rates alone: without their spread they cost little."""
-        asked = [(i, variant) for i, point in enumerate(points) for variant in point.variants()]
-        model = StepModel([variant for _, variant in asked], self.names)
-        logs = model.log_rate(self.theta[None])[0]
-        at = np.asarray([i for i, _ in asked])
+        variants, at = _over_kernels(points)
+        logs = StepModel(variants, self.names).log_rate(self.theta[None])[0]
         return np.asarray(np.bincount(at, logs) / np.bincount(at))
 
     def _bounds(self, points: Sequence[Features]) -> Array:
@@ -135,13 +135,12 @@ class TransferFit:
         usual = self.scale.get(tier, 1.0)
         return self.scale.get(f"{tier}:home", usual) if point.home_built else usual
 
-    def _over_kernels(self, points: Sequence[Features]) -> tuple[Array, Array]:
+    def _spread_over_kernels(self, points: Sequence[Features]) -> tuple[Array, Array]:
         """Return log rates and deviations, a kernel that is not known counted as either."""
-        asked = [(i, variant) for i, point in enumerate(points) for variant in point.variants()]
-        logs, deviations = self.log_spread([variant for _, variant in asked])
-        if len(asked) == len(points):
+        variants, at = _over_kernels(points)
+        logs, deviations = self.log_spread(variants)
+        if len(variants) == len(points):
             return logs, deviations
-        at = np.asarray([i for i, _ in asked])
         each = np.bincount(at)
         mean = np.bincount(at, logs) / each
         square = np.bincount(at, deviations**2 + (logs - mean[at]) ** 2) / each
@@ -163,3 +162,9 @@ class TransferFit:
         """Return the parts of one step in ms, for ``explain``."""
         terms = StepModel([point], self.names).terms(self.theta[None])
         return {name: float(part[0, 0]) for name, part in terms.items()}
+
+
+def _over_kernels(points: Sequence[Features]) -> tuple[list[Features], NDArray[np.intp]]:
+    """Return the points for every kernel that may run them, each with the place of its point."""
+    asked = [(i, variant) for i, point in enumerate(points) for variant in point.variants()]
+    return [variant for _, variant in asked], np.asarray([i for i, _ in asked])
