@@ -28,10 +28,11 @@ def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpRep
     from dataclasses import replace
 
     from qwendeploy.documents.files import impossible_in, read_plan_and_text
+    from qwendeploy.rendering.page import SECRETS_FILE
     from qwendeploy.running import starting
 
     plan, text = read_plan_and_text(plan_file)
-    beside = plan_file.resolve().parent / "secrets.env"
+    beside = plan_file.resolve().parent / SECRETS_FILE
     if settings.secrets_file is None and beside.exists():
         settings = replace(settings, secrets_file=beside)
     with impossible_in(plan_file, text):
