@@ -30,8 +30,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
         )
     if view.lacks_seats:
         yield _seats(
-            understood,
             "max-num-seqs-above-blocks",
+            understood,
             "error",
             f"{view.max_num_seqs} seats against about {view.blocks} blocks: graph capture of full "
             "decode steps refuses more seats than state blocks; more memory rarely cures it",
@@ -42,8 +42,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
         yield _seats_in_doubt(understood, view)
     elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
         yield _seats(
-            understood,
             "short-context-limit",
+            understood,
             "info",
             f"a request holds at least {held_when_short(view)} blocks, so about "
             f"{view.short_requests} of {view.max_num_seqs} run at once; the rest waits",
@@ -113,8 +113,8 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
     left = known is None or not known.stated
     pool = view.answer.blocks
     return _seats(
-        understood,
         "max-num-seqs-above-blocks",
+        understood,
         "error" if left else "warning",
         f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
         "capture of full decode steps refuses more seats than state blocks"
@@ -125,8 +125,8 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
 
 
 def _seats(
-    understood: Understood,
     name: str,
+    understood: Understood,
     severity: Severity,
     text: str,
     requests: int,
