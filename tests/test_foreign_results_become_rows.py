@@ -174,7 +174,8 @@ def test_acceptance_comes_from_counters_and_units_not_from_names(tmp_path: Path)
 
 
 def test_every_format_has_a_sample_here_or_is_our_own() -> None:
-    assert set(FORMATS) == {*SAMPLES, "qwendeploy-run"} == set(data_import.FORMATS)
+    elsewhere = {"qwendeploy-run", "llama-bench"}
+    assert set(FORMATS) == {*SAMPLES, *elsewhere} == set(data_import.FORMATS)
 
 
 def test_aiperf_seconds_are_read_by_their_unit(tmp_path: Path) -> None:
@@ -368,7 +369,7 @@ def test_a_file_with_bad_loads_alone_is_refused_even_then(tmp_path: Path) -> Non
         (vllm_bench() | {"request_rate": 2.5}, "open loop at 2.5"),
         (_changed(guidellm(), "benchmarks/0/config/strategy", {"type_": "poisson", "rate": 3}),
          "strategy poisson"),
-        (_changed(aiperf(), "input_config/loadgen", {"request_rate": 4.0}), "open loop at 4.0"),
+        (_changed(aiperf(), "input_config/loadgen", {"request_rate": 4.0}), "open loop at 4 "),
         (_changed(decode_bench(), "results/0/warmup_timed_out", True), "before every stream"),
     ],
     ids=["vllm-at-once", "vllm-rate", "guidellm-rate", "aiperf-rate", "decode-bench-unfilled"],

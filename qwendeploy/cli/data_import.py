@@ -15,6 +15,7 @@ FORMATS = (
     "aiperf",
     "guidellm",
     "inference-perf",
+    "llama-bench",
     "llm-decode-bench",
     "qwendeploy-run",
     "vllm-bench",
@@ -60,7 +61,8 @@ FORMATS = (
 def command(file: Path, as_json: bool, **settings: Any) -> None:
     """Add the loads of a benchmark's result FILE to your own table, all or none.
 
-    Reads vllm bench serve, guidellm, aiperf, inference-perf, llm-inference-bench and our run.json.
+    Reads vllm bench serve, guidellm, aiperf, genai-perf, inference-perf, llm-inference-bench,
+    llama-bench, llama-batched-bench and our run.json.
     What a benchmark cannot know (GPU, weights, drafts) is stated here; what is not stated stays
     empty.
     """

@@ -20,6 +20,7 @@ from qwendeploy.tables.importers import (
     decode_bench,
     guidellm,
     inference_perf,
+    llama_bench,
     own_run,
     vllm_bench,
 )
@@ -28,7 +29,10 @@ from qwendeploy.tables.importers.points import Point
 
 FORMATS: dict[str, ModuleType] = {
     module.NAME: module
-    for module in (own_run, guidellm, decode_bench, aiperf, inference_perf, vllm_bench)
+    for module in (
+        *(own_run, guidellm, decode_bench, aiperf, inference_perf, vllm_bench),
+        llama_bench,
+    )
 }
 LARGEST_MIB = 512
 """Files above this size are refused: they hold traces, not results."""
@@ -84,7 +88,7 @@ def _each(module: ModuleType, documents: list[Any], file: str) -> Iterator[Point
 def _single_loads(module: ModuleType, documents: list[Any]) -> Iterator[Sequence[Any]]:
     """Return documents of one load each, places in the file kept, so that one may be refused."""
     key = {guidellm.NAME: "benchmarks", decode_bench.NAME: "results"}.get(module.NAME)
-    if module is vllm_bench:
+    if module in (vllm_bench, llama_bench):
         for index in range(len(documents)):
             yield [document if at == index else None for at, document in enumerate(documents)]
     elif key is not None:

@@ -1,7 +1,9 @@
 """Summaries of aiperf (``profile_export_aiperf.json``): blocks of ``{unit, avg, p50, …}``.
 
 Its ``inter_token_latency`` is our TPOT. The block's unit is obeyed, and a block that is absent was
-not applicable. Older files keep the blocks under ``records``.
+not applicable. Older files keep the blocks under ``records``. The load is stated in one of three
+places: ``loadgen``, the ``phases`` of later versions, or, in the files of genai-perf, which aiperf
+follows, ``perf_analyzer.stimulus`` or ``input_config`` itself.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from qwendeploy.errors import DataError
 from qwendeploy.tables.importers.points import Fields, Point, check_latency, check_requests
 
 NAME = "aiperf"
-TITLE = "aiperf summary"
+TITLE = "aiperf or genai-perf summary"
 
 
 def matches(documents: Sequence[Any]) -> bool:
@@ -53,10 +55,11 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
         tokens=output,
     )
     rate = fields.child("output_token_throughput")
+    concurrency, fault = _load(Fields(document, file).child("input_config"))
     start = document.get("start_time")
     yield Point(
         name="summary",
-        concurrency=_concurrency(document, file),
+        concurrency=concurrency,
         context=None if prompt is None else round(prompt),
         output_tokens=None if output is None else round(output),
         aggregate_tps=rate.per_second("avg", rate.text("unit") or ""),
@@ -70,7 +73,7 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
         model=_model(document),
         date=start[:10] if isinstance(start, str) else None,
         note=f"aiperf, {completed} requests",
-        fault=_open_loop(document),
+        fault=fault,
     )
 
 
@@ -92,24 +95,49 @@ def _fraction(fields: Fields, name: str) -> float | None:
     return value
 
 
-def _loadgen(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    config = document.get("input_config")
-    loadgen = config.get("loadgen") if isinstance(config, dict) else None
-    return loadgen if isinstance(loadgen, dict) else {}
-
-
-def _concurrency(document: Mapping[str, Any], file: str) -> int | None:
-    loadgen = Fields(_loadgen(document), file, "input_config.loadgen")
-    return loadgen.count("concurrency", 0) or None
-
-
-def _open_loop(document: Mapping[str, Any]) -> str | None:
-    rate = _loadgen(document).get("request_rate")
-    return None if rate is None else f"open loop at {rate} requests/s: no concurrency was held"
+def _load(config: Fields) -> tuple[int | None, str | None]:
+    """Return the requests kept in flight if the file says, and why the load is no cell if so."""
+    phases = config.data.get("phases")
+    if isinstance(phases, list):
+        measured = [
+            Fields(phase, config.file, f"{config.place}.phases[{index}]")
+            for index, phase in enumerate(phases)
+            if isinstance(phase, dict) and not phase.get("exclude_from_results")
+        ]
+        if len(measured) != 1:
+            return None, f"{len(measured)} measured phases in one summary: no one load was held"
+        kind = measured[0].text("type")
+        if kind not in (None, "concurrency"):
+            rate = measured[0].maybe("rate")
+            pace = "" if rate is None else f" at {rate:g} requests/s"
+            return None, f"open loop, {kind}{pace}: no concurrency was held"
+        return measured[0].count("concurrency", 0) or None, None
+    for holder in (
+        config.child("loadgen"),
+        config.child("perf_analyzer").child("stimulus"),
+        config,
+    ):
+        rate = holder.maybe("request_rate")
+        if rate is not None:
+            return None, f"open loop at {rate:g} requests/s: no concurrency was held"
+        if "concurrency" in holder.data:
+            return holder.count("concurrency", 0) or None, None
+    return None, None
 
 
 def _model(document: Mapping[str, Any]) -> str | None:
     config = document.get("input_config")
-    endpoint = config.get("endpoint") if isinstance(config, dict) else None
-    names = endpoint.get("model_names") if isinstance(endpoint, dict) else None
-    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    if not isinstance(config, dict):
+        return None
+    endpoint, models = config.get("endpoint"), config.get("models")
+    items = models.get("items") if isinstance(models, dict) else None
+    first = items[0] if isinstance(items, list) and items else None
+    for names in (
+        endpoint.get("model_names") if isinstance(endpoint, dict) else None,
+        [first.get("name")] if isinstance(first, dict) else None,
+        config.get("model_names"),
+        [config.get("model")],
+    ):
+        if isinstance(names, list) and names and isinstance(names[0], str):
+            return names[0]
+    return None

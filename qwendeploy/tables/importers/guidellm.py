@@ -80,7 +80,7 @@ def _point(fields: Fields, document: Mapping[str, Any]) -> Point:
         ttft_ms=mean_ttft,
         ttft_p99_ms=ttft.child("percentiles").milliseconds("p99", "ms"),
         tpot_ms=tpot,
-        model=_model(document),
+        model=_model(document, fields),
         note=f"guidellm, {completed} requests",
         fault=fault,
     )
@@ -106,21 +106,29 @@ def _requests(fields: Fields, metrics: Fields) -> tuple[int, int]:
 
 def _streams(fields: Fields) -> tuple[int | None, str | None]:
     """Return the streams of a concurrent or synchronous load, else why it is no cell."""
-    for holder in ("config", "args", "scheduler"):
-        strategy = fields.child(holder).child("strategy")
-        if strategy.data:
-            break
-    else:
-        raise fields.refusal("config.strategy", "is missing: the concurrency cannot be told")
+    strategy = _strategy(fields)
     kind = strategy.text("type_") or strategy.text("kind") or strategy.text("type") or "unknown"
     if kind == "synchronous":
         return 1, None
-    if kind == "concurrent":
-        return strategy.count("streams"), None
-    return None, f"strategy {kind}: no concurrency was held"
+    if kind != "concurrent":
+        return None, f"strategy {kind}: no concurrency was held"
+    return strategy.count("streams"), None
 
 
-def _model(document: Mapping[str, Any]) -> str | None:
-    args = document.get("args")
-    model = args.get("model") if isinstance(args, dict) else None
-    return model if isinstance(model, str) else None
+def _strategy(fields: Fields) -> Fields:
+    """Return what paced this load: its strategy, or a profile that has only one."""
+    for holder in ("config", "args", "scheduler"):
+        strategy = fields.child(holder).child("strategy")
+        if strategy.data:
+            return strategy
+    profile = fields.child("config").child("profile")
+    streams = profile.data.get("streams")
+    if isinstance(streams, list) and len(streams) == 1:
+        return Fields({**profile.data, "streams": streams[0]}, profile.file, profile.place)
+    raise fields.refusal("config.strategy", "is missing: the concurrency cannot be told")
+
+
+def _model(document: Mapping[str, Any], entry: Fields) -> str | None:
+    """Return the model that the report or the load's backend names."""
+    holders = [Fields(document, entry.file).child("args"), entry.child("config").child("backend")]
+    return next((name for holder in holders if (name := holder.text("model"))), None)

@@ -59,7 +59,16 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
         ttft_p99_ms=ttft.milliseconds("p99", "s"),
         tpot_ms=tpot,
         note=f"inference-perf, {completed} requests",
+        fault=_open_loop(load),
     )
+
+
+def _open_loop(load: Fields) -> str | None:
+    """Return why no concurrency was held: the load was paced by a rate of requests."""
+    rate = load.maybe("requested_rate")
+    if rate is None or load.maybe("concurrency"):
+        return None
+    return f"open loop at {rate:g} requests/s: no concurrency was held"
 
 
 def _mean_length(good: Fields, name: str, totals: str, completed: int) -> float | None:

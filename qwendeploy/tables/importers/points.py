@@ -30,6 +30,7 @@ _TO_MS = {
 _TO_PER_SECOND = {
     unit: 1.0 for unit in ("tokens/s", "tokens/sec", "tokens/second", "tok/s", "tok/sec", "token/s")
 }
+LARGEST_COUNT = 1e15
 SAME_RATE = 0.05
 """Most relative difference between a printed rate and tokens / duration of the same file; whole
 runs agree to rounding, other windows do not."""
@@ -45,7 +46,8 @@ class Point:
     ``aggregate_tps`` output tokens/s over all requests, of a steady window or of the whole run
     (``rate_basis``), ``std_tps`` its spread within the load; ``tpot_ms`` time per output token
     after the first; ``concurrency`` ``None`` if the file does not state it; ``fault`` says why the
-    load is no cell, for instance because requests arrived on a schedule.
+    load is no cell, for instance because requests arrived on a schedule; ``engine``,
+    ``spec_method`` and ``kv_cache_dtype`` are set where the program itself decides them.
     """
 
     name: str
@@ -67,6 +69,9 @@ class Point:
     std_tps: float | None = None
     contexts_shared: bool | None = None
     model: str | None = None
+    engine: str | None = None
+    spec_method: str | None = None
+    kv_cache_dtype: str | None = None
     engine_version: str | None = None
     date: str | None = None
     note: str | None = None
@@ -140,6 +145,8 @@ class Fields:
             return default
         if value < 0 or value != int(value):
             raise self.refusal(key, f"{value:g} is not a count")
+        if value > LARGEST_COUNT:
+            raise self.refusal(key, "is larger than any measurement")
         return int(value)
 
     def text(self, key: str) -> str | None:

@@ -160,6 +160,7 @@ def _row(
             hint="state --concurrency",
         )
     status, reason = _status(point, concurrency)
+    server = {**server, **_of_program(point)}
     where = f"c{concurrency or 'x'}" + (f"_ctx{point.context}" if point.context is not None else "")
     return DecodeRow(
         **server,
@@ -181,6 +182,13 @@ def _row(
         itl_ms=point.tpot_ms,
         accept_rate=_acceptance(point, stated),
     )
+
+
+def _of_program(point: Point) -> dict[str, Any]:
+    """Return the columns that the measuring program decides, whatever was stated."""
+    names = ("engine", "spec_method", "kv_cache_dtype")
+    columns = {name: value for name in names if (value := getattr(point, name)) is not None}
+    return {**columns, "spec_tokens": 0} if columns.get("spec_method") == "none" else columns
 
 
 def _engine_version(point: Point, stated: Statement) -> str | None:
