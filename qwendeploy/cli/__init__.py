@@ -84,14 +84,19 @@ def cli() -> None:
     """What exactly to run on a GPU box for Qwen3.6-27B, what it will do, and whether it did."""
 
 
-def main(args: list[str] | None = None) -> Any:
-    """Run the command line and leave with an exit code of ``ExitCode``."""
+def tune_process() -> None:
+    """Set this process up for one short command; before numpy and pydantic are imported."""
     # The matrices of the models have some hundred rows: threads cost more than they bring.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Looking for plugins of the validation library costs a scan of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Most of what is made at start lives to the end: looking for garbage there is time lost.
     gc.set_threshold(300_000, 20, 20)
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line and leave with an exit code of ``ExitCode``."""
+    tune_process()
     _open_streams()
     if (args or sys.argv[1:])[:1] != ["logs"]:  # which has no other end than its reader's
         _outlive_reader()
