@@ -1,8 +1,9 @@
 """Which GPUs to serve on when a box has more than are needed, each decision with its reason.
 
 Order of preference: able to serve › whole (no MIG parent) › of the kind with the most memory in
-sum (so the odd card stays out) › idle › without display › best links within the set › same NUMA
-node › low index.
+sum (so the odd card stays out) › idle › faster › without display › best links within the set ›
+same NUMA node › low index. Sizes within ``SAME_SIZE`` are one size: 24564 MiB is no less than
+24576 MiB.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from qwendeploy.hardware.usable import objection
 
 BUSY_SHARE = 0.05
 """A GPU with more of its memory taken is busy; display and driver take about 2 %."""
+
+SAME_SIZE = 0.03
+"""Cards sold with one size differ by up to this share in what the driver prints (24463 MiB of an
+RTX 5090 Laptop, 24576 MiB of an RTX 3090: 0.5 %; 46068 MiB with ECC is another size)."""
 
 MAX_SETS = 20_000
 """Sets that are compared; choosing 8 of 16 gives 12,870."""
@@ -74,12 +79,12 @@ def choose_gpus(
             where="--gpus",
             hint="ask for fewer, or name another machine with --gpu",
         )
-    ranked = _preferred(machine, able)
+    ranked = _preferred(machine, able, catalogue)
     if needed is None:
         kind = kind_of(ranked[0]) if ranked else None
         chosen = [gpu for gpu in ranked if kind_of(gpu) == kind and not gpu.mig] or ranked[:1]
     else:
-        chosen = _best_set(machine, ranked, needed)
+        chosen = _best_set(machine, ranked, needed, catalogue)
         _refuse_joined_slices(chosen, "--gpus")
     chosen.sort(key=lambda gpu: gpu.index or 0)
     return _choice(machine, chosen, {}, catalogue)
@@ -143,19 +148,37 @@ def _refuse_joined_slices(chosen: Sequence[Gpu], where: str) -> None:
         )
 
 
-def _preferred(machine: Machine, able: list[Gpu]) -> list[Gpu]:
+def _sizes(machine: Machine, gpus: Sequence[Gpu]) -> dict[int | None, int]:
+    """Return the memory by index, equal for cards of one size: the largest printed of these."""
+    found = {gpu.index: (serving_memory_mib(machine, gpu) or (0, ""))[0] for gpu in gpus}
+    alike: dict[int, int] = {}
+    largest = 0
+    for size in sorted(set(found.values()), reverse=True):
+        largest = largest if largest and size >= (1 - SAME_SIZE) * largest else size
+        alike[size] = largest
+    return {index: alike[size] for index, size in found.items()}
+
+
+def _pace(gpu: Gpu, catalogue: Catalogue) -> float:
+    """Return the memory bandwidth of the card in GB/s, 0 if it is not known."""
+    card = catalogue.find(gpu.model or gpu.name or "")
+    return (card.bandwidth_gbps if card else None) or 0.0
+
+
+def _preferred(machine: Machine, able: list[Gpu], catalogue: Catalogue) -> list[Gpu]:
     """Return the GPUs best first by what each is on its own."""
+    size = _sizes(machine, able)
     sums: Counter[tuple[str | None, int | None]] = Counter()
     for gpu in able:
-        sums[kind_of(gpu)] += (serving_memory_mib(machine, gpu) or (1, ""))[0]
+        sums[kind_of(gpu)] += size[gpu.index] or 1
 
     def key(gpu: Gpu) -> tuple[object, ...]:
-        size = (serving_memory_mib(machine, gpu) or (0, ""))[0]
         return (
             gpu.mig,
             -sums[kind_of(gpu)],
-            -size,
+            -size[gpu.index],
             _is_busy(gpu) and gpu.memory_used_mib,
+            -_pace(gpu, catalogue),
             bool(gpu.display),
             gpu.index if gpu.index is not None else 0,
         )
@@ -163,17 +186,22 @@ def _preferred(machine: Machine, able: list[Gpu]) -> list[Gpu]:
     return sorted(able, key=key)
 
 
-def _best_set(machine: Machine, ranked: list[Gpu], needed: int) -> list[Gpu]:
+def _best_set(machine: Machine, ranked: list[Gpu], needed: int, catalogue: Catalogue) -> list[Gpu]:
     """Return the set of ``needed`` GPUs with the fewest objections, then the best links."""
     if not needed:
         return []
     links = {(pair.a, pair.b): pair for pair in machine.links.pairs}
+    size = _sizes(machine, ranked)
+    pace = {gpu.index: _pace(gpu, catalogue) for gpu in ranked}
     groups = islice(combinations(ranked, needed), MAX_SETS)
-    return list(min(groups, key=lambda group: _cost(machine, group, links)))
+    return list(min(groups, key=lambda group: _cost(group, links, size, pace)))
 
 
 def _cost(
-    machine: Machine, group: Iterable[Gpu], links: dict[tuple[int, int], GpuLink]
+    group: Iterable[Gpu],
+    links: dict[tuple[int, int], GpuLink],
+    size: dict[int | None, int],
+    pace: dict[int | None, float],
 ) -> tuple[float, ...]:
     """Return what speaks against a set, the weightiest first.
 
@@ -189,8 +217,9 @@ def _cost(
     return (
         sum(gpu.mig for gpu in group),
         len({kind_of(gpu) for gpu in group}) > 1,
-        -min((serving_memory_mib(machine, gpu) or (0, ""))[0] for gpu in group),
+        -min(size[gpu.index] for gpu in group),
         sum(gpu.memory_used_mib or 0 for gpu in group if _is_busy(gpu)),
+        -min(pace[gpu.index] for gpu in group),
         sum(bool(gpu.display) for gpu in group),
         worst,
         distance,

@@ -20,13 +20,18 @@ def links_of(readings: Sequence[Reading], gpus: Sequence[Gpu]) -> Links:
     """
     topology = _joined([t for reading in readings for t in reading.topologies])
     peers: dict[tuple[int, int], str] = {}
+    over_pcie: dict[tuple[int, int], str] = {}
     up: dict[int, int | None] = {}
     for reading in readings:
         peers.update(reading.p2p)
+        over_pcie.update(reading.p2p_pcie)
         up.update(reading.nvlink_up)
         for (gpu, _), count in reading.nvlink_remote.items():
             up[gpu] = (up.get(gpu) or 0) + count
     cells = _peers_by_address(readings, gpus) | (topology.cells if topology else {})
+    for pair, cell in over_pcie.items():
+        if cell == "OK" or cells.get(pair) in PCIE_PATHS:
+            peers.setdefault(pair, cell)
     pairs = tuple(
         GpuLink(
             a=a,

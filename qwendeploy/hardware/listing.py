@@ -6,17 +6,19 @@ import re
 
 from qwendeploy.hardware.naming import looks_like_gpu
 from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
-from qwendeploy.hardware.values import bus_id, fault
+from qwendeploy.hardware.values import VERSION, bus_id, fault
 
 _GPU = re.compile(r"^\W{0,4}GPU ?(\d{1,3}): (.{1,120}?)\s*\(UUID: ?([^)\s]{0,60})")
 _REPORT = re.compile(
     r"^\W{0,4}(?:GPU models and configuration ?: )?"
-    r"GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}): (\S.{0,100}?)\s*$"
+    r"GPUs? ?(\d{1,3}(?:, ?\d{1,3}){0,63}):\*{0,2} (\S.{0,200}?)\s*$"
 )
 _SIZE = re.compile(r"\s*[(,]\s*(\d{4,6}) ?Mi?B\)?\s*$")
 """A size that a person put behind a name; gigabytes would be rounded."""
 _COLUMNS = re.compile(r"\s{2,}|\s+\|")
 """What parts a name from values that a person put behind it."""
+_BEHIND = re.compile(rf"\|\s*(?:(\d{{4,6}}) MiB|driver ({VERSION})|bus (\S{{7,16}}))(?=\s|$)")
+"""What a report writes behind a name, each behind a bar; the address in a line of its own."""
 _NEXT = re.compile(r"(?<=\)) +(?=GPU ?\d{1,3}: .{1,120}?\(UUID)")
 """Where a form ran the lines of ``-L`` together."""
 _CAPABILITY = re.compile(
@@ -50,6 +52,7 @@ def read_listing(lines: list[str], reading: Reading) -> None:
         if match := _GPU.match(line):
             index = int(match[1])
             _add(reading, index, match[2], match[3])
+            _take_verdict(reading, index, line[match.end() :])
         elif match := _MIG.match(line):
             _add_mig(reading, index, match[1], int(match[2]), match[3])
         elif match := _REMOTE.match(line):
@@ -63,11 +66,8 @@ def read_listing(lines: list[str], reading: Reading) -> None:
                 reading.nvlink_up[index] = (reading.nvlink_up.get(index) or 0) + 1
             elif index is not None and "inactive" in match[1].lower():
                 reading.nvlink_up.setdefault(index, 0)
-        elif "nvlink" in (low := line.lower()) and index is not None and len(line) < 200:
-            if "mig mode" in low:
-                reading.nvlink_up[index] = None
-            elif "does not have or support" in low or "inactive" in low:
-                reading.nvlink_up.setdefault(index, 0)
+        elif index is not None and len(line) < 200 and _take_verdict(reading, index, line):
+            continue
         elif match := _CAPABILITY.match(line):
             for number in match[1].split(","):
                 _add(reading, int(number), None, None, match[2])
@@ -81,6 +81,30 @@ def read_listing(lines: list[str], reading: Reading) -> None:
             for number in numbers:
                 _add(reading, int(number), name, None)
                 reading.gpus[-1].memory_mib = memory
+            _take_behind(reading, line)
+        elif index is not None and "| bus " in line and reading.gpus:
+            _take_behind(reading, line)
+
+
+def _take_verdict(reading: Reading, index: int, text: str) -> bool:
+    """Take what ``nvlink -s`` says of a GPU in words, and say whether it is about NVLink."""
+    low = text.lower()
+    if "nvlink" not in low:
+        return False
+    if "mig mode" in low:
+        reading.nvlink_up[index] = None
+    elif "does not have or support" in low or "inactive" in low:
+        reading.nvlink_up.setdefault(index, 0)
+    return True
+
+
+def _take_behind(reading: Reading, line: str) -> None:
+    """Add what a report writes behind the last GPU's name."""
+    gpu = reading.gpus[-1]
+    for size, driver, address in _BEHIND.findall(line):
+        gpu.memory_mib = int(size) if size else gpu.memory_mib
+        reading.driver = reading.driver or driver or None
+        gpu.bus_id = gpu.bus_id or (address if bus_id(address) else None)
 
 
 def _sized(text: str) -> tuple[str, int | None]:

@@ -41,7 +41,8 @@ _SERIES: tuple[tuple[str, str], ...] = (
     (r"\bV100S?\b|\bGV100\b|\bTITAN V\b", "7.0"),
     (r"\bP100\b|\bGP100\b", "6.0"),
     (r"\bGTX 10[1-8]0\b|\bP(?:40|4|6)\b|\bQuadro P\d{3,4}\b|\bTITAN X[pP]\b|\bMX[123]\d0\b", "6.1"),
-    (r"\bM(?:60|40|6|4)\b|\bGTX 9[5-8]0\b|\bQuadro M[2-6]000\b", "5.2"),
+    (r"\bGTX 9[56]0M\b|\bQuadro M(?:[56][0-9]{2}M?|1000M|1200|2000M)\b", "5.0"),
+    (r"\bM(?:60|40|6|4)\b|\bGTX 9[5-8]0M?X?\b|\bQuadro M(?:[2-6]000|2200|[345]\d00M)\b", "5.2"),
     (r"\bM10\b|\bGTX 750\b|\b9[2-4]0MX?\b", "5.0"),
     (r"\bK80\b", "3.7"),
     (r"\bK[24]0[a-zA-Z]*\b|\bGTX 780\b", "3.5"),
@@ -108,7 +109,22 @@ def naming(
         return Naming(False, True, cc, ())
     cards = tuple(catalogue.candidates(name, memory_mib=memory_mib, power_w=power_w))
     cc = _common_capability(cards) if cards else series_capability(name)
+    if is_truncated(name) and not _alike(catalogue, name, memory_mib):
+        return Naming(True, False, None, ())
     return Naming(is_truncated(name), False, cc, cards)
+
+
+def _alike(catalogue: Catalogue, name: str, memory_mib: int | None) -> bool:
+    """Say whether all cards that a cut name can mean have one compute capability.
+
+    A card whose size is not known stays possible. A power cap rules none out: people set it, and
+    ``NVIDIA GeForce ...`` with 24 GiB and 350 W is a tamed RTX 4090 as well as an RTX 3090.
+    """
+    meant = catalogue.candidates(name)
+    fitting = [
+        card for card in meant if memory_mib is None or card.has_memory(memory_mib) is not False
+    ]
+    return len({card.compute_capability for card in fitting or meant}) <= 1
 
 
 def _common_capability(cards: tuple[CatalogueGpu, ...]) -> str | None:

@@ -55,6 +55,8 @@ _OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}
 MAX_COUNTED = 64
 WIDE = 8
 """Columns from which an unknown header is that of another table and not a person's own words."""
+_ASKED = re.compile(r"--query-gpu[= ]([a-z_.]{1,40}(?:,[a-z_.]{1,40}){1,60})(?![\w.,])")
+"""The columns that a command asks for; with ``noheader`` nothing else names them."""
 _WORD = re.compile(r"^[A-Za-z_][\w ()/%-]{0,40}$")
 
 
@@ -101,7 +103,12 @@ def read_query(lines: list[str], reading: Reading) -> None:
     rows: list[dict[str, str]] = []
     alone: list[GpuReading] = []
     position = foreign = 0
+    asked: list[str] = []
     for line in records_as_query(lines):
+        if match := _ASKED.search(line):
+            asked = [column(name) for name in match[1].split(",")]
+            header, mark, position = None, ",", 0
+            continue
         if not line.strip() or _LEFT_OUT.match(line) or (mark == "|" and not line.strip(" |:-")):
             continue
         cells = _split(line, mark)
@@ -129,6 +136,9 @@ def read_query(lines: list[str], reading: Reading) -> None:
         elif (counted := _COUNTED.match(line)) and looks_like_gpu(counted[2]):
             for _ in range(min(int(counted[1]), MAX_COUNTED - len(alone))):
                 alone.append(GpuReading(rank=Rank.CSV, position=len(alone), name=counted[2]))
+        elif (row := _asked_row(asked, cells, position)) is not None:
+            _read_row(row, position, reading)
+            position += 1
         elif bare := _bare_row(cells, position):
             if len(cells) == 1:
                 bare.position = len(alone)
@@ -142,6 +152,25 @@ def read_query(lines: list[str], reading: Reading) -> None:
     if not reading.gpus and not any(_OFFER.match(line) for line in lines):
         known = [gpu for gpu in alone[:MAX_COUNTED] if series_capability(gpu.name or "")]
         reading.gpus += [gpu for gpu in known if _WHOLE_NAME.search(gpu.name or "")]
+
+
+def _asked_row(asked: list[str], cells: list[str], position: int) -> dict[str, str] | None:
+    """Return the row by the columns that a command asked for, ``None`` if it is not of that query.
+
+    Its cells must have the shapes of values, and its name stand in the column of names.
+    """
+    if len(cells) != len(asked):
+        return None
+    row = dict(zip(asked, cells, strict=True))
+    name = row.get("name") or row.get("gpu_name")
+    shapes = (_OTHER.match, _SIZE.match, _MEASURED.match, _UUID.match, bus_id, fault)
+    shaped = all(
+        cell == name or is_unsupported(cell) or any(shape(cell) for shape in shapes)
+        for cell in cells
+    )
+    if name is not None and not (looks_like_gpu(name) or fault(name)):
+        return None
+    return row if shaped and _named_row(row, position) is not None else None
 
 
 def _drawn_row(line: str, position: int) -> GpuReading | None:

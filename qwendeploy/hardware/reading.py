@@ -145,6 +145,8 @@ class Reading:
     topologies: list[TopologyReading] = field(default_factory=list)
     topology_failed: bool = False
     p2p: dict[tuple[int, int], str] = field(default_factory=dict)
+    p2p_pcie: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Peer access over PCIe (``topo -p2p p``); NVLink may allow what PCIe does not."""
     peer_gpus: set[int] = field(default_factory=set)
     """GPUs that a matrix of ``topo -p2p`` lists."""
     nvlink_up: dict[int, int | None] = field(default_factory=dict)

@@ -36,8 +36,8 @@ HEADER_LENGTH = 250
 _NAME_CELL = re.compile(
     r"^\s*(\d{1,3})\s+(\S.{0,80}?)\s+(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\s*$", re.IGNORECASE
 )
-_OLD_NAME_CELL = re.compile(r"^\s*(\d{1,3})\.\s{1,3}(\S.{0,60}?)()\s*$")
-"""``0.  Tesla C2075``, as drivers before 300 wrote it, without a mode."""
+_OLD_NAME_CELL = re.compile(r"^\s*(\d{1,3})(?:\.\s{1,3}|\s{1,4})(\S.{0,60}?)()\s*$")
+"""``0.  Tesla C2075``, as drivers before 300 wrote it, without a mode; ``nvidia-smi vgpu`` too."""
 _BUS_CELL = re.compile(r"^\s*([0-9A-Fa-f:.]{7,16}|N/A|ERR!)(?:\s+(On|Off|N/A|ERR!))?\s*$")
 _MEMORY = re.compile(
     r"(\d{1,9}(?:\.\d{1,3})?\s*(?:[KMG]i?)?B)\s*/\s*(\d{1,9}(?:\.\d{1,3})?\s*[MG]i?B)"
@@ -92,9 +92,8 @@ def read_table(lines: list[str], reading: Reading) -> None:
             if line.lstrip().startswith("+"):
                 current = None
                 continue
-            if match := _BARLESS.match(line):
-                line = f"|{match[1]} {match[2]} {match[3]}|{match[4]} {match[5] or ''}|{match[6]}"
-                section = "gpus"
+            if row := _barred(line):
+                line, section = row, "gpus"
             elif current is not None and _MEMORY.search(line):
                 line = f"|{line}|{line}|"
             else:
@@ -118,11 +117,21 @@ def read_table(lines: list[str], reading: Reading) -> None:
             continue
         elif section == "processes":
             _read_process(line[line.index("|") :], reading)
-        elif gpu := _gpu_row(cells, len(reading.gpus)):
+        elif gpu := _gpu_row(cells, len(reading.gpus)) or (
+            _gpu_row(row.split("|")[1:], len(reading.gpus)) if (row := _barred(cells[0])) else None
+        ):
             reading.gpus.append(gpu)
             current = gpu
         elif current is not None:
             _read_detail(current, cells, reading)
+
+
+def _barred(text: str) -> str | None:
+    """Return a GPU's first row with the bars that a form or a person took out of it."""
+    match = _BARLESS.match(text)
+    if match is None:
+        return None
+    return f"|{match[1]} {match[2]} {match[3]}|{match[4]} {match[5] or ''}|{match[6]}"
 
 
 def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
@@ -135,7 +144,8 @@ def _gpu_row(cells: list[str], position: int) -> GpuReading | None:
         return None
     address = bus_cell[1]
     faulty = _faulty(cells, ("name", "bus", "ECC"))
-    if bus_id(address) is None and not faulty and not looks_like_gpu(name_cell[2].strip()):
+    named = looks_like_gpu(name_cell[2].strip())
+    if not (named or faulty or (bus_id(address) and name_cell[3])):
         return None
     gpu = GpuReading(rank=Rank.TABLE, position=position, index=int(name_cell[1]))
     gpu.name = None if fault(name_cell[2]) else " ".join(name_cell[2].split())

@@ -80,7 +80,10 @@ def _take(
     reading: Reading,
     kind: str,
 ) -> None:
-    """Add one matrix; ``kind`` is what ``-p2p`` was asked for: reads, writes, or else."""
+    """Add one matrix; ``kind`` is what ``-p2p`` was asked for: reads, writes, PCIe, or else.
+
+    The header lists every GPU, also where the rows are cut off.
+    """
     gpus = [int(match[1]) for label in columns if (match := _GPU.match(label))]
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
@@ -102,11 +105,13 @@ def _take(
                 cells.setdefault(pair, _OLD_NAMES.get(value, value))
         if (node := _numa(values[len(columns) :])) is not None:
             numa[row] = node
-    listed = tuple(sorted(gpu for gpu in gpus if gpu in rows))
+    listed = tuple(sorted(gpus))
     if peers and not cells:
         reading.peer_gpus.update(listed)
         if kind[0] in "rw":
             reading.p2p.update(peers)
+        elif kind[0] == "p":
+            reading.p2p_pcie.update(peers)
     elif complete:
         reading.topologies.append(TopologyReading(listed, cells, numa, _shows_nvlink(after)))
 

@@ -21,6 +21,8 @@ _LITERAL = re.compile(r"^\s*[rbf]{0,2}([\"'])(.{0,4000})\\n\1[,)+;]?\s*$")
 """A line as a program's source holds it: ``"GPU0\\t X \\tPHB\\n"``."""
 _MARKDOWN = re.compile(r"\\([|._#\[\]-])")
 """Signs that Markdown editors escape."""
+_MEMBER = re.compile(r'^[+\s-]{0,40}"\w{1,40}"\s{0,4}:\s{0,4}"')
+"""The name of a JSON member before its value, also in a line of a diff."""
 MAX_STRINGS = 10_000
 
 
@@ -77,6 +79,8 @@ def _unquoted(line: str) -> str:
     """Return a line with several escaped line ends as those lines; a Windows path has few."""
     if len(_ESCAPED_LINE.findall(line)) < 2:
         return line
+    if member := _MEMBER.match(line):
+        line = re.sub(r'"\s*,?\s*$', "", line[member.end() :])
     for escape, plain in _CONTROL_WORDS:
         line = line.replace(escape, plain)
     return line.replace("\\n", "\n")
