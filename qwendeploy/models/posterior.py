@@ -8,7 +8,7 @@ Hessian at the maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,17 +24,21 @@ ITERATIONS = 40
 
 @dataclass(frozen=True)
 class Problem:
-    """``log_model`` maps stacked parameters (Q, P) to predicted logarithms (Q, N)."""
+    """``log_model`` maps stacked parameters (Q, P) to predicted logarithms (Q, N).
+
+    ``groups`` as in ``derivatives``.
+    """
 
     log_model: Callable[[Array], Array]
     target: Array
     noise: Array
     prior: Array
     spread: Array
+    groups: Sequence[NDArray[np.intp]] | None = None
 
     def jacobian(self, theta: Array) -> tuple[Array, Array]:
         """Return predicted logarithms (N,) and their derivatives (N, P)."""
-        return derivatives(self.log_model, theta)
+        return derivatives(self.log_model, theta, self.groups)
 
     def cost(self, predicted: Array, theta: Array, keep: NDArray[np.bool_]) -> float:
         """Return the negative log posterior up to a constant."""
@@ -88,11 +92,28 @@ class Problem:
         return np.asarray(hessian), np.asarray(gradient)
 
 
-def derivatives(log_model: Callable[[Array], Array], theta: Array) -> tuple[Array, Array]:
-    """Return a model's logarithms (N,) at ``theta`` and their derivatives (N, P)."""
-    stack = np.vstack([theta, theta + STEP * np.eye(len(theta))])
-    logs = log_model(stack)
-    return logs[0], ((logs[1:] - logs[0]) / STEP).T
+def derivatives(
+    log_model: Callable[[Array], Array],
+    theta: Array,
+    groups: Sequence[NDArray[np.intp]] | None = None,
+) -> tuple[Array, Array]:
+    """Return a model's logarithms (N,) at ``theta`` and their derivatives (N, P).
+
+    Each of ``groups`` names by row the one parameter of the group that the row depends on, P for
+    none; every parameter of the model is in one group. One evaluation then moves a whole group.
+    """
+    count = len(theta)
+    if groups is None:
+        logs = log_model(np.vstack([theta, theta + STEP * np.eye(count)]))
+        return logs[0], ((logs[1:] - logs[0]) / STEP).T
+    moves = np.zeros((len(groups), count + 1))
+    for move, rows in zip(moves, groups, strict=True):
+        move[rows] = STEP
+    logs = log_model(np.vstack([theta, theta + moves[:, :count]]))
+    slope = np.zeros((logs.shape[1], count + 1))
+    for changed, rows in zip(logs[1:], groups, strict=True):
+        slope[np.arange(len(rows)), rows] = (changed - logs[0]) / STEP
+    return logs[0], slope[:, :count]
 
 
 def pack(covariance: Array) -> str:

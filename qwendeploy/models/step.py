@@ -289,6 +289,23 @@ class StepModel:
         self.reduce = at([f"reduce_ms:{p.link}" for p in points])
         self.link = at([f"link_gbps:{p.link}" for p in points])
 
+    def groups(self) -> dict[str, NDArray[np.intp]]:
+        """Return name -> by point, the one parameter of a group that acts on it, P for none.
+
+        Every parameter that acts at all is in one group: a scalar alone, effects by kind.
+        """
+        scalars = {
+            name: np.full(len(self.c), i)
+            for name, i in self._index.items()
+            if ":" not in name and not name.startswith("?")
+        }
+        by_kernel_and_link = {
+            "efficiency": self.efficiency,
+            "reduce_ms": self.reduce,
+            "link_gbps": self.link,
+        }
+        return {**scalars, **by_kernel_and_link, **self.effect}
+
     def terms(self, theta: Array) -> dict[str, Array]:
         """Return the parts of the step in ms, each (Q, N); their sum is the step time."""
         padded = np.concatenate([theta, np.zeros((len(theta), 1))], axis=1)

@@ -150,7 +150,8 @@ class TransferFit:
         """Return predicted log rates and their standard deviations, unscaled, a new rig each."""
         probes = [f"?{kind}" for kind in EFFECTS]
         model = StepModel(points, (*self.names, *probes))
-        log_rate, slope = derivatives(model.log_rate, np.append(self.theta, np.zeros(len(probes))))
+        theta = np.append(self.theta, np.zeros(len(probes)))
+        log_rate, slope = derivatives(model.log_rate, theta, list(model.groups().values()))
         known, unknown = slope[:, : len(self.names)], slope[:, len(self.names) :]
         variance = np.einsum("ni,ij,nj->n", known, self.covariance, known)
         spreads = np.asarray([[point.spread(kind) for kind in EFFECTS] for point in points])

@@ -42,11 +42,12 @@ class Fitter:
         priors = _priors(points)
         self.names = tuple(priors)
         self.lengths = [i for i, point in enumerate(points) if _tells_acceptance(point)]
-        rates = StepModel(points, self.names).log_rate
+        model = StepModel(points, self.names)
+        rates = model.log_rate
         told = [points[i] for i in self.lengths]
         index = {name: i for i, name in enumerate(self.names)}
         effects = [list(point.acceptance_effects().values()) for point in told]
-        columns = np.asarray([[index[name] for name in found] for found in effects], dtype=int)
+        columns = np.asarray([[index[name] for name in found] for found in effects], dtype=np.intp)
 
         def log_model(theta: Array) -> Array:
             if not told:
@@ -67,6 +68,10 @@ class Fitter:
             ),
             prior=np.log([median for median, _ in priors.values()]),
             spread=np.asarray([spread for _, spread in priors.values()]),
+            groups=[
+                np.concatenate([rows, _of_told(kind, columns, len(self.names))])
+                for kind, rows in model.groups().items()
+            ],
         )
 
     def fit(
@@ -89,6 +94,12 @@ class Fitter:
                 o.features for o, is_out in zip(self.observations, out, strict=True) if not is_out
             ),
         )
+
+
+def _of_told(kind: str, columns: NDArray[np.intp], none: int) -> NDArray[np.intp]:
+    """Return the parameters of a group that act on the stated acceptance lengths."""
+    place = {"accept": 0, "rig_accept": 1}.get(kind)
+    return np.full(len(columns), none) if place is None or not len(columns) else columns[:, place]
 
 
 def _tells_acceptance(point: Features) -> bool:
