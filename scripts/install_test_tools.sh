@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$PWD/.test-tools
-version=3
+version=4
 
 give_up() {
   echo "install_test_tools: $1" >&2
@@ -49,12 +49,16 @@ apt-get "${newer[@]}" -qq update
   libc6 libgpgme11t64 libassuan9 libgpg-error0 libseccomp2 libsubid5 libsqlite3-0)
 for deb in "$tools"/debs/*.deb; do dpkg-deb -x "$deb" "$tools/root"; done
 
-# nginx of this release, unpacked: only its configuration check is used
-(cd "$tools/debs" && apt-get -o APT::Sandbox::User=root -qq download nginx libpcre2-8-0 libssl3 libcrypt1 zlib1g)
-mkdir -p "$tools/nginx"
-for name in nginx libpcre2-8-0 libssl3 libcrypt1 zlib1g; do
-  dpkg-deb -x "$tools"/debs/"$name"_*.deb "$tools/nginx"
-done
+# nginx 1.28 or newer, whose open-source build resolves upstream names anew, with its libraries
+sed 's/ trixie main$/ forky main/' "$tools/apt/sources.list" >"$tools/apt/next.list"
+newest=("${newer[@]}" -o "Dir::Etc::sourcelist=$tools/apt/next.list" -o "Dir::State::lists=$tools/apt/next")
+mkdir -p "$tools/apt/next/partial" "$tools/nginx-debs" "$tools/nginx"
+apt-get "${newest[@]}" -qq update
+mapfile -t needed < <(apt-cache "${newest[@]}" depends nginx | sed -nE 's/^ +Depends: (z?lib.*)/\1/p')
+mapfile -t needed < <(apt-cache "${newest[@]}" depends --recurse --no-recommends --no-suggests \
+  --no-conflicts --no-breaks --no-replaces --no-enhances "${needed[@]}" | grep -E '^z?lib[^:]*$' | sort -u)
+(cd "$tools/nginx-debs" && apt-get "${newest[@]}" -qq download nginx "${needed[@]}")
+for deb in "$tools"/nginx-debs/*.deb; do dpkg-deb -x "$deb" "$tools/nginx"; done
 
 # a root file system with Python 3.11 for images that are made without a registry
 (cd "$tools/mini-debs" && apt-get -o APT::Sandbox::User=root -qq download python3.11-minimal \
@@ -77,7 +81,7 @@ ln -sf python3.11 "$mini/usr/bin/python3"
 for applet in sh ls cat echo sleep env ps id; do ln -sf busybox "$mini/usr/bin/$applet"; done
 echo 'root:x:0:0::/root:/bin/sh' >"$mini/etc/passwd"
 tar -C "$mini" -cf "$tools/mini.tar" .
-rm -rf "$mini" "$tools/mini-debs" "$tools/debs" "$tools/apt"
+rm -rf "$mini" "$tools/mini-debs" "$tools/nginx-debs" "$tools/debs" "$tools/apt"
 
 {
   printf 'export QWENDEPLOY_TEST_TOOLS=%q\n' "$tools"

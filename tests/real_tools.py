@@ -128,16 +128,17 @@ def _c_unescaped(text: str) -> str:
     return re.sub(rb"\\(x[0-9a-f]{2}|[0-7]{3}|.)", one, text.encode()).decode()
 
 
+def newer_debian(root: Path, program: str) -> tuple[str, ...]:
+    """Return the words that start a program of a later Debian release, unpacked at ``root``."""
+    library = root / "usr/lib/x86_64-linux-gnu"
+    loader = need(library / "ld-linux-x86-64.so.2")
+    return (loader, "--library-path", str(library), need(root / program))
+
+
 def quadlet_service(directory: Path) -> str:
     """Return the service that quadlet makes of the directory's files."""
-    library = TOOLS / "root/usr/lib/x86_64-linux-gnu"
-    loader = need(library / "ld-linux-x86-64.so.2")
-    program = need(TOOLS / "root/usr/libexec/podman/quadlet")
     done = run(
-        loader,
-        "--library-path",
-        str(library),
-        program,
+        *newer_debian(TOOLS / "root", "usr/libexec/podman/quadlet"),
         "-dryrun",
         env={"QUADLET_UNIT_DIRS": str(directory)},
     )

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
-from plan_samples import DIGEST, OPTIONS, figure, sample_plan, setting, uuid
+from plan_samples import (
+    DIGEST,
+    OPTIONS,
+    VLLM_FLAGS,
+    figure,
+    sample_plan,
+    setting,
+    speculation,
+    uuid,
+)
 
 from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.rendering import launch_of, render
+from qwendeploy.rendering.container import STOP_S
+from qwendeploy.rendering.engine_settings import SECONDS_TO_END
 
 KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "kubernetes")
 CONTAINERS = ("docker", "compose", "systemd", "quadlet")
@@ -94,8 +106,9 @@ def test_a_configuration_error_does_not_loop(kind: str, restart: str) -> None:
     text = main_text(sample_plan(), kind)
 
     assert restart in text
-    assert "unless-stopped" not in text
-    assert "always" not in text
+    # what comes back for ever is switched on by hand, by a line of the header
+    settings = [line for line in text.splitlines() if not line.startswith("#")]
+    assert not any("unless-stopped" in line or "always" in line for line in settings)
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
@@ -183,10 +196,45 @@ def test_checkpoint_on_disk_is_mounted_and_needs_no_hub(kind: str) -> None:
         )
 
 
-def test_draft_checkpoint_on_disk_is_mounted_too() -> None:
-    draft = setting("--speculative-config", '{"method":"dflash","model":"/srv/draft"}')
+def drafting(draft: str, **changes: Any) -> Plan:
+    config = json.dumps({"method": "dflash", "model": draft})
+    flags = (*VLLM_FLAGS(2)[:-1], setting("--speculative-config", config))
+    return sample_plan(flags=flags, **changes)
 
-    assert launch_of(sample_plan(flags=(draft,))).local_paths == ("/srv/draft",)
+
+def test_draft_checkpoint_on_disk_is_mounted_too() -> None:
+    launch = launch_of(drafting("/srv/draft", checkpoint="/srv/model"))
+
+    assert launch.local_paths == ("/srv/model", "/srv/draft")
+    assert ("HF_HUB_OFFLINE", "1") in launch.env
+
+
+@pytest.mark.parametrize(
+    "names", [("/srv/model", "z-lab/Qwen3.6-27B-DFlash"), ("Qwen/Qwen3.6-27B", "/srv/draft")]
+)
+def test_hub_stays_open_while_one_checkpoint_lies_there(names: tuple[str, str]) -> None:
+    launch = launch_of(drafting(names[1], checkpoint=names[0]))
+
+    assert "HF_HUB_OFFLINE" not in dict(launch.env)
+    assert "weights" in launch.start_period_basis
+
+
+@pytest.mark.parametrize(
+    ("changes", "drains"),
+    [
+        ({}, True),
+        ({"fork": True}, False),
+        ({"engine": "llama.cpp", "tp": 1}, False),
+        ({"extra_flags": (setting("--shutdown-timeout", "5"),)}, False),
+    ],
+)
+def test_requests_that_run_may_end_before_the_container_is_killed(
+    changes: dict[str, Any], drains: bool
+) -> None:
+    launch = launch_of(sample_plan(**changes))
+
+    assert (("--shutdown-timeout", str(SECONDS_TO_END)) in launch.flags) is drains
+    assert SECONDS_TO_END < STOP_S
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
@@ -243,6 +291,32 @@ def test_image_is_pinned_by_digest_or_says_why_not(kind: str) -> None:
         pytest.param(
             {"flags": (setting("--max-model-len", "many"),)}, "contradicts", id="not-a-number"
         ),
+        pytest.param(
+            {"extra_flags": (setting("--kv-cache-dtype", "fp8"),)}, "flags.10", id="other-kv-dtype"
+        ),
+        pytest.param(
+            {"flags": (setting("--enable-prefix-caching"),)}, "caching off", id="other-caching"
+        ),
+        pytest.param({"flags": (speculation(5),)}, "says mtp, 3 tokens", id="other-draft"),
+        pytest.param(
+            {"extra_flags": (setting("--served-model-name", "x"),)}, "flags.10", id="other-name"
+        ),
+        pytest.param({"served_model_name": " "}, "served_model_name", id="no-name"),
+        pytest.param(
+            {"extra_flags": (setting("--max-num-sequences", "9"),)}, "--max-num-seqs", id="no-flag"
+        ),
+        pytest.param(
+            {"extra_flags": (setting("--enforce-eager", "yes"),)}, "is a switch", id="switch-value"
+        ),
+        pytest.param(
+            {"extra_flags": (setting("--block-size", "wide"),)}, "flags.10.value", id="bad-type"
+        ),
+        pytest.param({"flags": ()}, "no --tensor-parallel-size", id="flags-gone"),
+        pytest.param({"boot_first_s": figure(-5, "s", -0.1)}, "boot_first_s", id="boot-negative"),
+        pytest.param({"boot_first_s": figure(1e300, "s")}, "boot_first_s", id="boot-endless"),
+        pytest.param({"download_gib": figure(1e300, "GiB")}, "download_gib", id="download-huge"),
+        pytest.param({"download_gib": figure(5, "s")}, "download_gib", id="download-unit"),
+        pytest.param({"image": "y" * 300}, "option.image", id="image-long"),
     ],
 )
 @pytest.mark.parametrize("kind", ["docker", "kubernetes"])

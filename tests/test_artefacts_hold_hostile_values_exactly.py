@@ -108,7 +108,7 @@ hostile = st.builds(
         strings.filter(lambda text: text and not text.startswith(("/", "./", "../", "~"))),
         strings.map(_path),
     ),
-    served=strings,
+    served=strings.filter(lambda text: text.strip()),
     flag=strings,
     variable=strings,
     note=strings,

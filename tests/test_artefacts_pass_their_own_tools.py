@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from real_tools import (
     compose_config,
     lay_out,
     need,
+    newer_debian,
     quadlet_service,
     run,
     verify_unit,
@@ -106,19 +106,12 @@ def test_manifests_are_accepted(plan: Plan, tmp_path: Path) -> None:
 
 def test_router_configuration_is_accepted(tmp_path: Path) -> None:
     files = render(PLANS["replicas-2xtp1"], "compose")
-    # the names of the services exist only inside the compose network
-    text = files["nginx.conf"][0].replace("engine-1:8000", "127.0.0.1:1")
-    text = text.replace("engine-2:8000", "127.0.0.1:2").replace("/tmp/", f"{tmp_path}/")
+    # the names of the services exist only inside the compose network: none is asked for at start
+    text = files["nginx.conf"][0].replace("/tmp/", f"{tmp_path}/")
     (tmp_path / "nginx.conf").write_text(text)
-    program = need(TOOLS / "nginx/usr/sbin/nginx")
+    nginx = newer_debian(TOOLS / "nginx", "usr/sbin/nginx")
 
-    done = subprocess.run(
-        [program, "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
-        capture_output=True,
-        text=True,
-        env={"LD_LIBRARY_PATH": str(TOOLS / "nginx/usr/lib/x86_64-linux-gnu")},
-        check=False,
-    )
+    done = run(*nginx, "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"))
 
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr

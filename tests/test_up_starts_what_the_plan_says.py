@@ -79,7 +79,7 @@ def test_container_is_what_was_asked(box: Box) -> None:
     assert host["IpcMode"] == "host"
     assert "no-new-privileges" in host["SecurityOpt"]
     assert host["LogConfig"]["Config"] == {"max-size": "50m", "max-file": "4"}
-    assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
+    assert host["RestartPolicy"] == {"Name": "unless-stopped", "MaximumRetryCount": 0}
     bindings = host["PortBindings"]["8000/tcp"]
     assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
     assert sorted(attributes["HostConfig"]["Tmpfs"]) == sorted(["/tmp", "/home/engine"])
@@ -254,7 +254,7 @@ def test_public_address_needs_a_key_kept_private(
 def test_second_up_for_the_name_is_refused_while_one_runs(box: Box) -> None:
     from qwendeploy.running.alone import alone
 
-    with alone("test"), pytest.raises(EnvironmentProblem, match="under way"):
+    with alone(box.daemon.host, "test"), pytest.raises(EnvironmentProblem, match="under way"):
         starting.up(box.plan(), box.settings(), box.tell)
 
     assert os.environ["DOCKER_HOST"] == box.daemon.host

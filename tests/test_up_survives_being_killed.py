@@ -116,7 +116,7 @@ def test_start_killed_in_its_last_step_is_finished_by_the_next(box: Box) -> None
     report = starting.up(plan, box.settings(), box.tell)
 
     assert report.did == "was running"
-    assert box.attributes()["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
+    assert box.attributes()["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
 
 
 @pytest.mark.parametrize("after_s", [0.7, 1.3, 1.6, 1.9, 2.2, 2.8])
@@ -135,7 +135,7 @@ def test_replacement_killed_at_any_time_is_finished_by_the_next(box: Box, after_
     assert box.names() == ["test"]
     attributes = box.attributes()
     assert attributes["State"]["Running"] is True
-    assert attributes["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
+    assert attributes["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
     assert "other-name" in attributes["Config"]["Cmd"]
 
 

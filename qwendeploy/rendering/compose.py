@@ -8,8 +8,8 @@ from qwendeploy import __version__
 from qwendeploy.rendering import container, page
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 
-ROUTER_IMAGE = "nginx:1.28-alpine"
-"""The stable branch of nginx, which has least_conn built in."""
+ROUTER_IMAGE = "nginx:1.30-alpine"
+"""The stable branch of nginx; least_conn and, since 1.27.3, ``resolve`` are built in."""
 
 REPLICA_REASON = (
     "Independent servers behind nginx: the prediction adds up independent servers, a replica that"

@@ -8,6 +8,7 @@ compiled objects from ``/tmp``, which must allow execution (pytorch/pytorch#9100
 
 from __future__ import annotations
 
+from qwendeploy.rendering.engine_settings import SECONDS_TO_END
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 
 HUB_VOLUME = "qwendeploy-hub"
@@ -42,14 +43,17 @@ LOG_MAX_SIZE = "50m"
 LOG_MAX_FILES = 4
 
 RESTARTS = 3
-"""After a crash; then it stays down, so that a configuration error does not loop."""
+"""Failing starts until it stays down, so that a configuration error does not loop.
+
+Docker counts them over the container's whole life, and brings a container with ``on-failure`` back
+after a reboot only if it ended with an error: ``unless-stopped`` is for what has served once."""
 
 HEALTH_INTERVAL_S = 10
 HEALTH_TIMEOUT_S = 5
 HEALTH_RETRIES = 6
 
-STOP_S = 60
-"""Running requests get this long to end."""
+STOP_S = SECONDS_TO_END + 10
+"""Until a server that was told to stop is killed: running requests end, then the engine does."""
 
 PLAN_LABEL = "org.qwendeploy.plan"
 LAUNCH_LABEL = "org.qwendeploy.launch"

@@ -9,15 +9,23 @@ plan edited by hand) are refused here, by key, for every kind alike.
 from __future__ import annotations
 
 import ipaddress
-import json
 import math
 import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qwendeploy.documents import Plan, Setting
+from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError
+from qwendeploy.figures import Figure
 from qwendeploy.rendering.devices import gpu_indices, gpu_names, shows_all_gpus
+from qwendeploy.rendering.engine_settings import (
+    Flags,
+    check_text,
+    flags_of,
+    speculation,
+    variables_of,
+    with_place,
+)
 
 CONTAINER_PORT = 8000
 """Port inside the container; the plan's port is the published one."""
@@ -30,14 +38,20 @@ DOWNLOAD_BYTES_PER_S = 25e6
 """Line assumed for the first download of the weights (200 Mbit/s); only the start period
 depends on it, and a healthy server ends that period at once."""
 
+LONGEST_BOOT_S = 86400.0
+"""A day, the longest that ``up --timeout`` takes too."""
+
+LARGEST_DOWNLOAD_GIB = 1024.0
+"""Twenty times the BF16 checkpoint."""
+
+LONGEST_NAME = 255
+"""Characters of an image's name that registries take (distribution/reference)."""
+
 API_KEY = {"vllm": "VLLM_API_KEY", "llama.cpp": "LLAMA_API_KEY"}
 """Variable from which each engine reads the key it asks of clients."""
 
 HUB_TOKEN = "HF_TOKEN"
 
-_FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9._-]*\Z")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET = re.compile(r"(_API_KEY|_TOKEN|_SECRET|_PASSWORD|_SECRET_KEY|_ACCESS_KEY)\Z")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\Z")
 _REFERENCE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)*)"
@@ -153,19 +167,21 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
             hint="lower-case letters, digits and hyphens, at most 40",
         )
     option = plan.option
-    flags = _flags(plan)
+    flags = flags_of(plan)
     image, pinned = _image(plan)
     named = (value for flag, value in flags if flag in ("--model", "--hf-repo") and value)
     model = next(named, option.checkpoint)
-    _check_text(model, "option.checkpoint")
+    check_text(model, "option.checkpoint")
     if not model:
         raise DataError("names no checkpoint", key="option.checkpoint")
-    local = _local_paths(model, flags)
-    flags = _with_served_name(plan, tuple(pair for pair in flags if pair[0] not in _PLACED))
+    checkpoints = _checkpoints(model, flags)
+    local = _local_paths(checkpoints)
+    offline = len(local) == len(checkpoints)
+    flags = with_place(plan, tuple(pair for pair in flags if pair[0] not in _PLACED))
     indices = gpu_indices(plan)
-    period, basis = _start_period(plan, local=_is_path(model))
+    period, basis = _start_period(plan, local=offline)
     listen = _listen(plan)
-    _check_text(plan.plan_id, "plan_id")
+    check_text(plan.plan_id, "plan_id")
     return Launch(
         name=name,
         plan_id=plan.plan_id,
@@ -174,7 +190,7 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
         pinned=pinned,
         model=model,
         flags=flags,
-        env=_env(plan, offline=_is_path(model)),
+        env=variables_of(plan, offline=offline),
         gpus=gpu_names(plan, indices),
         gpu_indices=indices,
         sees_all=shows_all_gpus(plan),
@@ -200,111 +216,12 @@ def _words(name: str, value: str | None) -> tuple[str, ...]:
     return (f"{name}={value}",) if joined else (name, value)
 
 
-def _flags(plan: Plan) -> tuple[tuple[str, str | None], ...]:
-    """Return the plan's flags with dashes; the layout and the key are checked."""
-    found: dict[str, str | None] = {}
-    for position, setting in enumerate(plan.flags):
-        key = f"flags.{position}"
-        name = _flag_name(setting, key)
-        if name in found or _opposite(name) in found:
-            raise DataError(f"{name} is set twice", key=key, hint="keep one of them")
-        if setting.value is not None:
-            _check_text(setting.value, key)
-        found[name] = setting.value
-    _check_layout(plan, found)
-    return tuple((name, value) for name, value in found.items() if name != "--data-parallel-size")
-
-
-def _flag_name(setting: Setting, key: str) -> str:
-    if not _FLAG.match(setting.name):
-        raise DataError(f"{setting.name!r} is not a flag", key=key)
-    name = setting.name if setting.name.startswith("-") else f"--{setting.name}"
-    if name in {"--api-key", "--hf-token"} and setting.value:
-        raise DataError(
-            f"{name} would put the secret into artefact and process list",
-            key=key,
-            hint="remove it; the key belongs in secrets.env",
-        )
-    if name == "--trust-remote-code":
-        raise DataError(
-            "--trust-remote-code runs code that comes with the checkpoint",
-            key=key,
-            hint="remove it: no engine here needs it for Qwen3.6-27B",
-        )
-    return name
-
-
-def _opposite(name: str) -> str:
-    return "--" + name[5:] if name.startswith("--no-") else "--no-" + name.lstrip("-")
-
-
-def _check_layout(plan: Plan, flags: dict[str, str | None]) -> None:
-    """Refuse flags that contradict the option: what was predicted would not be what runs."""
-    option = plan.option
-    stated: dict[str, float | str | None] = {
-        "--tensor-parallel-size": option.tp,
-        "--data-parallel-size": option.replicas,
-        "--max-model-len": option.max_model_len,
-        "--max-num-seqs": option.max_num_seqs,
-        "--max-num-batched-tokens": option.max_num_batched_tokens,
-        "--gpu-memory-utilization": option.gpu_memory_utilization,
-    }
-    for name, value in stated.items():
-        given = flags.get(name)
-        if name not in flags or value is None:
-            continue
-        try:
-            equal = given is not None and math.isclose(float(given), float(value))
-        except ValueError:
-            equal = False
-        if not equal:
-            raise DataError(
-                f"{name} {given} contradicts the plan's option, which says {value}",
-                key="flags",
-                hint="make the plan anew with `qwendeploy recommend` instead of editing it",
-            )
-    fraction = option.gpu_memory_utilization
-    if fraction is not None and not 0 < fraction <= 1:
-        raise DataError(f"{fraction} is not in (0, 1]", key="option.gpu_memory_utilization")
-
-
-def _with_served_name(
-    plan: Plan, flags: tuple[tuple[str, str | None], ...]
-) -> tuple[tuple[str, str | None], ...]:
-    name = "--alias" if plan.option.engine == "llama.cpp" else "--served-model-name"
-    if any(flag == name for flag, _ in flags):
-        return flags
-    _check_text(plan.served_model_name, "served_model_name")
-    return ((name, plan.served_model_name), *flags)
-
-
-def _env(plan: Plan, *, offline: bool) -> tuple[tuple[str, str], ...]:
-    found: dict[str, str] = {}
-    for position, setting in enumerate(plan.env):
-        key = f"env.{position}"
-        if not _VARIABLE.match(setting.name):
-            raise DataError(f"{setting.name!r} is not a variable's name", key=key)
-        if setting.name in found:
-            raise DataError(f"{setting.name} is set twice", key=key, hint="keep one of them")
-        if _SECRET.search(setting.name):
-            raise DataError(
-                f"{setting.name} would put a secret into the artefact",
-                key=key,
-                hint="remove it; secrets belong in secrets.env",
-            )
-        _check_text(setting.value or "", key)
-        found[setting.name] = setting.value or ""
-    if offline:
-        found.setdefault("HF_HUB_OFFLINE", "1")
-    return tuple(found.items())
-
-
 def _image(plan: Plan) -> tuple[str | None, bool]:
     image = plan.option.image
     if image is None:
         return None, False
     match = _REFERENCE.match(image)
-    if match is None:
+    if match is None or len(match["name"]) > LONGEST_NAME:
         raise DataError(f"{image!r} is not an image reference", key="option.image")
     digest = match["digest"]
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
@@ -341,17 +258,21 @@ def _is_path(model: str) -> bool:
     return model.startswith(("/", "./", "../", "~"))
 
 
-def _local_paths(model: str, flags: tuple[tuple[str, str | None], ...]) -> tuple[str, ...]:
-    """Return the directories of target and draft checkpoints on disk."""
-    found = [model] if _is_path(model) else []
+def _checkpoints(model: str, flags: Flags) -> tuple[str, ...]:
+    """Return what the server loads: target, and draft and tokenizer where they are named."""
+    found = [model]
     for name, value in flags:
-        if name == "--speculative-config" and value:
-            try:
-                draft = json.loads(value).get("model")
-            except (ValueError, AttributeError):
-                continue
-            if isinstance(draft, str) and _is_path(draft):
-                found.append(draft)
+        draft = speculation(value).get("model") if name == "--speculative-config" else None
+        if isinstance(draft, str):
+            found.append(draft)
+        if name in ("--tokenizer", "--hf-config-path") and value:
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _local_paths(checkpoints: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories on disk among ``checkpoints``."""
+    found = tuple(name for name in checkpoints if _is_path(name))
     for path in found:
         if not path.startswith("/"):
             raise DataError(
@@ -365,11 +286,13 @@ def _local_paths(model: str, flags: tuple[tuple[str, str | None], ...]) -> tuple
                 key="option.checkpoint",
                 hint="rename the directory",
             )
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def _start_period(plan: Plan, *, local: bool) -> tuple[int, str]:
     """Return seconds until a silent server counts as failed, in whole minutes, and why."""
+    _check_figure(plan.boot_first_s, "boot_first_s", "s", LONGEST_BOOT_S)
+    _check_figure(plan.download_gib, "download_gib", "GiB", LARGEST_DOWNLOAD_GIB)
     if plan.boot_first_s is not None:
         boot = plan.boot_first_s.high
         basis = f"first boot {plan.boot_first_s.value:.0f} s, at most {boot:.0f} s"
@@ -385,6 +308,14 @@ def _start_period(plan: Plan, *, local: bool) -> tuple[int, str]:
     return math.ceil(boot / 60) * 60, basis
 
 
+def _check_figure(figure: Figure | None, key: str, unit: str, most: float) -> None:
+    """Refuse what no start takes and no checkpoint weighs; the band's end sets times and sizes."""
+    if figure is not None and (figure.unit != unit or not 0 < figure.high <= most):
+        raise DataError(
+            f"{figure.high:g} {figure.unit} is not between 0 and {most:g} {unit}", key=f"{key}.high"
+        )
+
+
 def _required_secrets(plan: Plan, listen: str) -> tuple[str, ...]:
     needed = []
     if not ipaddress.ip_address(listen).is_loopback:
@@ -392,9 +323,3 @@ def _required_secrets(plan: Plan, listen: str) -> tuple[str, ...]:
     if plan.gated_repositories:
         needed.append(HUB_TOKEN)
     return tuple(needed)
-
-
-def _check_text(text: str, key: str) -> None:
-    """Refuse what no argument vector or UTF-8 file can hold."""
-    if "\x00" in text or any(0xD800 <= ord(char) <= 0xDFFF for char in text):
-        raise DataError("holds a NUL or half of a surrogate pair", key=key)

@@ -7,6 +7,7 @@ from qwendeploy.errors import DataError
 from qwendeploy.rendering import docker_run, page
 from qwendeploy.rendering.devices import cuda_devices
 from qwendeploy.rendering.launch import Launch
+from qwendeploy.rendering.quoting import comment
 
 PROGRAMS = {"vllm": ("vllm", "VLLM"), "llama.cpp": ("llama-server", "LLAMA_SERVER")}
 """Program of each engine and the variable that names another path of it."""
@@ -34,7 +35,7 @@ def files(plan: Plan, launch: Launch, header: list[str], kind: str) -> dict[str,
         launch=launch,
         program=program,
         program_variable=variable,
-        version=plan.option.engine_version if launch.engine == "vllm" else None,
+        version=comment(plan.option.engine_version or "") if launch.engine == "vllm" else "",
         devices=cuda_devices(plan, launch.gpu_indices),
         secrets=page.SECRETS_FILE,
         secret_names=page.secret_names(launch),

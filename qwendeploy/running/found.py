@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qwendeploy.errors import UserError
+from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.rendering import container
 from qwendeploy.running.container_spec import DETAIL_LABEL
 from qwendeploy.running.daemon import told_as_environment
@@ -19,7 +22,10 @@ NEXT = "-next"
 
 
 ATTEMPT_LABEL = "org.qwendeploy.attempt"
-"""Tells apart who made a container: two ``up`` of different users share no lock."""
+"""Tells apart who made a container: two ``up`` on different hosts share no lock."""
+
+BY_LABEL = "org.qwendeploy.by"
+"""User and host of the ``up`` that made a container."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,31 @@ def plan_of(found: Any) -> str:
 def attempt_of(found: Any) -> str:
     """Return the label of the ``up`` that made a container."""
     return str(found.labels.get(ATTEMPT_LABEL, ""))
+
+
+def maker() -> str:
+    """Return user and host of this process, as the label has it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # a number without a name, as in containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def check_own_host(found: Any | None) -> None:
+    """Return unless an ``up`` on another host, which shares no lock with this one, made it.
+
+    Raises:
+        EnvironmentProblem: one did; it may still be waiting for the container.
+    """
+    by = "" if found is None else str(found.labels.get(BY_LABEL, ""))
+    if by and by.rpartition("@")[2] != socket.gethostname():
+        raise EnvironmentProblem(
+            f"{by} is starting a container of this name, or was stopped while doing so",
+            where=f"container {found.name if found is not None else ''}",
+            hint="wait for it; if nothing is under way there, `qwendeploy down` removes it",
+        )
 
 
 def launch_of(found: Any) -> str:

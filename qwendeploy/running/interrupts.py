@@ -25,13 +25,18 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Run the block to its end; an interrupt that came meanwhile is raised after it."""
-    came = False
+def interrupts_wait(came_again: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Run the block to its end; an interrupt that came meanwhile is raised after it.
+
+    ``came_again`` is told of each with its number, the first being 1.
+    """
+    came = 0
 
     def note(_number: int, _frame: FrameType | None) -> None:
         nonlocal came
-        came = True
+        came += 1
+        if came_again is not None:
+            came_again(came)
 
     with _handled_by(note):
         yield

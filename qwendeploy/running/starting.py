@@ -8,6 +8,9 @@ leaves no time for this, both are there, labelled, and the next ``up`` goes on f
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Cause, Plan
 from qwendeploy.errors import DataError, EnvironmentProblem, ExitCode, QwendeployError, UserError
+from qwendeploy.hardware.docker_host import docker_host
 from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import Launch, launch_of
 from qwendeploy.running import evidence, found
@@ -39,8 +43,15 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
-AFTER_A_CRASH = {"Name": "on-failure", "MaximumRetryCount": places.RESTARTS}
-"""Restart policy of a container that has served."""
+ONCE_IT_SERVED = {"Name": "unless-stopped"}
+"""Restart policy of a container that has served: its configuration is no error, so it comes back
+after every crash and with the daemon after a reboot. ``on-failure`` would do neither: Docker counts
+restarts over the container's whole life, and an engine that a shutdown ends in order stays down."""
+
+INTERRUPTED = (
+    "interrupted: the present container is started again when it has ended its requests"
+    f" (at most {places.STOP_S} s); once more ends them at once"
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,11 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
             hint="recommend with --image, or generate a script for a virtual environment",
         )
     secrets = read_secrets(launch, settings.secrets_file)
-    with alone(settings.name), connected() as client, terminate_as_interrupt():
+    with (
+        alone(docker_host(os.environ), settings.name),
+        connected() as client,
+        terminate_as_interrupt(),
+    ):
         return _up(client, plan, launch, settings, secrets, told)
 
 
@@ -102,6 +117,7 @@ def _up(
 ) -> UpReport:
     present = found.find(client, settings.name)
     wanted = fingerprint(launch, network=settings.network)
+    found.check_own_host(present.upcoming)
     current = present.current
     same = current is not None and found.launch_of(current) == wanted
     if current is not None and same and _runs(current):
@@ -133,7 +149,7 @@ def _again(
     boot = wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
     with told_as_environment(f"container {current.name}"):
         # an `up` that was killed in its last step has not come to this
-        current.update(restart_policy=AFTER_A_CRASH)
+        current.update(restart_policy=ONCE_IT_SERVED)
     image = ensure_image(client, launch.image or "", told)
     report = _report(plan, launch, current, image, boot, secrets, did="was running")
     return replace(report, boot_s=None)
@@ -212,11 +228,25 @@ def _make_room(swap: Swap, told: Told) -> None:
     current = swap.present.current
     if current is None or not _runs(current) or not _in_the_way(current, swap.launch):
         return
-    told("stopping the present container", None)
+    told(f"stopping the present container: at most {places.STOP_S} s for its requests", None)
     swap.stopped = True
+
+    def hurry(times: int) -> None:
+        told(INTERRUPTED, None)
+        if times > 1:
+            # in a thread: the client is in the middle of a call
+            threading.Thread(target=_kill, args=(current,), daemon=True).start()
+
     # left in the middle, the daemon would go on, and end what was started again meanwhile
-    with told_as_environment(f"container {current.name}"), interrupts_wait():
+    with told_as_environment(f"container {current.name}"), interrupts_wait(hurry):
         current.stop(timeout=places.STOP_S)
+
+
+def _kill(container: Any) -> None:
+    import docker.errors
+
+    with contextlib.suppress(docker.errors.APIError):
+        container.kill()
 
 
 def _in_the_way(current: Any, launch: Launch) -> bool:
@@ -241,7 +271,10 @@ def _create(swap: Swap, settings: UpSettings, secrets: Mapping[str, str]) -> Non
         ) from None
     arguments = create_arguments(swap.launch, secrets=secrets, network=settings.network, hub=hub)
     with told_as_environment(f"container {settings.name}"):
-        arguments["labels"][found.ATTEMPT_LABEL] = swap.attempt
+        arguments["labels"] |= {
+            found.ATTEMPT_LABEL: swap.attempt,
+            found.BY_LABEL: found.maker(),
+        }
         # left in the middle, the daemon would make it all the same, after it was looked for
         with interrupts_wait():
             swap.new = swap.client.containers.create(
@@ -258,7 +291,7 @@ def _take_over(swap: Swap) -> str:
         if current is not None:
             current.remove(force=True)
         new.rename(swap.launch.name)
-        new.update(restart_policy=AFTER_A_CRASH)
+        new.update(restart_policy=ONCE_IT_SERVED)
         new.reload()
     if current is None:
         return "started"

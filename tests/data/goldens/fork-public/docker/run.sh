@@ -9,7 +9,10 @@
 # The image repne/vllm:v17 is named by tag, since no digest is known: `qwendeploy up` prints the
 #    digest that it pulled; put it into the plan to pin it.
 # Listens on 0.0.0.0, in plain HTTP: the key guards /v1 only, so put a proxy with TLS in front.
-# Stop it with: docker rm --force qwendeploy
+# A start that fails is tried 3 times more. Once it has served, let it come back after every crash
+# and after a reboot:
+#   docker update --restart unless-stopped qwendeploy
+# Stop it with: docker stop qwendeploy; docker rm qwendeploy
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,7 +23,7 @@ docker_options=(
   --detach
   --name qwendeploy
   --label org.qwendeploy.plan=a1b2c3d4e5f60718
-  # after a crash, 3 times; not after a reboot: the systemd kind does that
+  # counted over the container's life, so that a configuration error does not loop; see above
   --restart on-failure:3
   --gpus '"device=GPU-00000000-1111-2222-3333-444444444444,GPU-00000001-1111-2222-3333-444444444444"'
   --publish 0.0.0.0:8123:8000

@@ -7,7 +7,10 @@
 # 3. tensor parallel over both cards holds the 256k context
 # The image ghcr.io/ggml-org/llama.cpp:server-cuda is named by tag, since no digest is known:
 #    `qwendeploy up` prints the digest that it pulled; put it into the plan to pin it.
-# Stop it with: docker rm --force qwendeploy
+# A start that fails is tried 3 times more. Once it has served, let it come back after every crash
+# and after a reboot:
+#   docker update --restart unless-stopped qwendeploy
+# Stop it with: docker stop qwendeploy; docker rm qwendeploy
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,7 +21,7 @@ docker_options=(
   --detach
   --name qwendeploy
   --label org.qwendeploy.plan=a1b2c3d4e5f60718
-  # after a crash, 3 times; not after a reboot: the systemd kind does that
+  # counted over the container's life, so that a configuration error does not loop; see above
   --restart on-failure:3
   --gpus '"device=0"'
   --publish 127.0.0.1:8000:8000

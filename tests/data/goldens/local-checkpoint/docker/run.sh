@@ -5,7 +5,10 @@
 # 1. FP8 weights keep the near class and leave 45 GiB a card for the cache
 # 2. three drafted tokens are the fastest measured at 32 streams
 # 3. tensor parallel over both cards holds the 256k context
-# Stop it with: docker rm --force qwendeploy
+# A start that fails is tried 3 times more. Once it has served, let it come back after every crash
+# and after a reboot:
+#   docker update --restart unless-stopped qwendeploy
+# Stop it with: docker stop qwendeploy; docker rm qwendeploy
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +19,7 @@ docker_options=(
   --detach
   --name qwendeploy
   --label org.qwendeploy.plan=a1b2c3d4e5f60718
-  # after a crash, 3 times; not after a reboot: the systemd kind does that
+  # counted over the container's life, so that a configuration error does not loop; see above
   --restart on-failure:3
   --gpus '"device=GPU-00000000-1111-2222-3333-444444444444,GPU-00000001-1111-2222-3333-444444444444"'
   --publish 127.0.0.1:8000:8000
@@ -65,6 +68,7 @@ engine_arguments=(
   --enable-auto-tool-choice
   --tool-call-parser qwen3_coder
   --speculative-config '{"method":"mtp","num_speculative_tokens":3}'
+  --shutdown-timeout 50
 )
 
 exec docker run "${docker_options[@]}" vllm/vllm-openai:v0.22.0@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef "${engine_arguments[@]}"

@@ -43,6 +43,7 @@ engine_arguments=(
   --enable-auto-tool-choice
   --tool-call-parser qwen3_coder
   --speculative-config '{"method":"mtp","num_speculative_tokens":3}'
+  --shutdown-timeout 50
 )
 
 # stack and files as the containers get them; a lower hard limit is no error

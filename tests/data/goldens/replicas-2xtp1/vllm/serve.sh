@@ -47,6 +47,7 @@ engine_arguments=(
   --enable-auto-tool-choice
   --tool-call-parser qwen3_coder
   --speculative-config '{"method":"mtp","num_speculative_tokens":3}'
+  --shutdown-timeout 50
   --data-parallel-size 2
 )
 
