@@ -34,8 +34,11 @@ _NAMED = (
     r"(?:token(?!s|iz)|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|[_-]key|credential|webhook"
     r"|(?:account|access|shared|private)key)"
 )
+_NAME = r"(?!localhost\b|127\.|0\.0\.0\.0|::|root\b)[\w.@\\-]+"
+"""A name that a variable holds and that says something of a person or computer."""
 _SYSTEM = (
-    r"(?:usr|opt|bin|sbin|lib\w*|proc|sys|dev|etc|run|root|tmp|var/(?:run|lib/docker)|home|Users)"
+    r"(?:(?:usr|opt|bin|sbin|lib\w*|proc|sys|dev|etc|run|root|tmp|home|Users)/"
+    r"|var/(?:run|lib/docker)(?![\w.-]))"
 )
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -64,6 +67,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(\blogin\b[^\n|]{0,80}?\s-p\s+)\S+"), r"\1<secret>"),
     (re.compile(r"(\w{2,12}://)[^/\s]{1,400}@(?=[\w.\[])"), r"\1<secret>@"),
+    (
+        re.compile(r"(://[\w.-]{0,60}?(?:hooks?\.|/(?:api/)?web_?hooks?/))[^\s\"'<>]+"),
+        r"\1<secret>",
+    ),
     (re.compile(r"(\b\w{2,12}://[^\s?\"'<>]{1,400}\?)[^\s\"'<>]+"), r"\1<query>"),
     (
         re.compile(
@@ -78,11 +85,36 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         r"\1<secret>",
     ),
-    (re.compile(r"(\s(?:-u|--user)[= ]\s*)[^\s:]{1,80}:\S+"), r"\1<secret>"),
+    (
+        re.compile(r"((?<![\w-])(?:-u|--user|--[\w-]{0,20}auth)[= ]\s*)[^\s:]{1,80}:\S+"),
+        r"\1<secret>",
+    ),
     (re.compile(r"(\bsshpass\s+-p\s*)\S+"), r"\1<secret>"),
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}"), "<mail>"),
     (re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@(?!sha256:)[\w-]{1,64}(?![\w@-])"), "<user>@<host>"),
     (re.compile(r"(?i)\b((?:static )?host ?name\s{0,20}[:=]\s{0,20})[\w.-]+"), r"\1<host>"),
+    (re.compile(rf"(\b(?:\w{{1,40}}_)?(?:HOST|HOSTNAME|NODENAME|NODE_NAME)=){_NAME}"), r"\1<host>"),
+    (re.compile(r"(\bSLURMD?_NODE(?:NAME|LIST)=)\S+"), r"\1<host>"),
+    (re.compile(r"(\bDISPLAY=)[\w.-]+(?=:)"), r"\1<host>"),
+    (re.compile(rf"(\b(?:\w{{1,40}}_)?(?:USER|USERNAME|LOGNAME)=){_NAME}"), r"\1<user>"),
+    (re.compile(r"(\b[ug]id=\d{1,10}\()(?!root\))[\w.@\\-]+"), r"\1<user>"),
+    (
+        re.compile(r"(\bLinux )(?!version|release|kernel)[\w.-]{1,64}(?= \d{1,2}\.\d{1,3}\.)"),
+        r"\1<host>",
+    ),
+    (
+        re.compile(
+            r"(?<![\w:.-])((?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
+            r"|\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,24}) )"
+            r"(?!(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR)\b)[\w.-]{1,64}"
+            r"(?= [\w./@-]{1,40}(?:\[\d{1,9}\])?: )"
+        ),
+        r"\1<host>",
+    ),
+    (
+        re.compile(r"(?<![\w.@:/-])[\w.-]{1,64}:(~[\w./-]{0,80}) [\w.-]{1,64}(?=[$#] )"),
+        r"<host>:\1 <user>",
+    ),
     (re.compile(r"(?i)\bip-\d{1,3}(?:-\d{1,3}){3}(?:\.[\w-]+)*"), "<host>"),
     (
         re.compile(
@@ -139,7 +171,19 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"(?i)([A-Z]:\\{1,2}Users\\{1,2})(?:[^\\\n\"':|]{1,64}(?=\\)|[^\\\s\"':|]+)"),
         r"\1<user>",
     ),
-    (re.compile(rf"(?<![\w./:<>~-])/(?!{_SYSTEM}/)(?:[^/\s\"':,|<>]{{1,200}}/)+"), "<path>/"),
+    (re.compile(rf"(?<![\w./:<>~-])/(?!{_SYSTEM})(?:[^/\s\"':,|<>]{{1,200}}/)+"), "<path>/"),
+    (re.compile(r"(?<![\w/.])~(?!<)[A-Za-z][\w.-]{0,63}(?=/)"), "~<user>"),
+    (
+        re.compile(r"(?<![\w\\])\\{2,4}(?!n[|+ ])[\w.$-]{2,64}(?:\\{1,2}[^\\\s\"':|<>]{1,200})+"),
+        "<path>",
+    ),
+    (
+        re.compile(
+            r"(?i)(?<!\w)([A-Z]:)(?!\\{1,2}(?:Users|Windows|Program Files|ProgramData)\b)"
+            r"\\{1,2}(?:[^\\\n\"':|<>]{1,200}\\{1,2})+"
+        ),
+        r"\1<path>\\",
+    ),
 )
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(?:%\w+)?(?![\w:])")
