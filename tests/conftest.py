@@ -51,8 +51,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 @pytest.fixture(autouse=True)
 def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keep every test's cache and data folders to itself."""
+    """Keep every test's cache and data folders to itself, and its text as wide as in a file."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg-data"))
+    monkeypatch.delenv("COLUMNS", raising=False)
     yield
 
 

@@ -76,7 +76,9 @@ def test_card_that_no_gguf_fits_is_refused_with_the_shortfall(gpu: str, vram: fl
 def test_vllm_is_taken_wherever_it_fits() -> None:
     made = plan("RTX 3090")
     assert made.option.engine == "vllm"
-    assert not any("gguf" in entry.option for entry in made.trace)
+    assert made.option.quant == "int4-autoround"
+    gguf = [entry for entry in made.trace if "gguf" in entry.option]
+    assert all(entry.effect == "rejected" for entry in gguf)
 
 
 def test_more_bits_are_taken_where_they_fit() -> None:

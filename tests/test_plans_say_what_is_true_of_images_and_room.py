@@ -67,7 +67,7 @@ def test_room_is_never_a_context_of_nothing(run: Any) -> None:
 
     assert plan["predictions"]["max_typical_context_tokens"]["value"] == 0
     assert "up to 0" not in told and " to 0 tokens" not in told
-    assert "1 does, and never all 4: 3 of 4k run." in told
+    assert "1 does, and never all 4: 3 of 4 run at 4k, the rest queue." in told
 
 
 def test_rates_say_how_many_of_the_requests_run(run: Any) -> None:
@@ -81,7 +81,7 @@ def test_rates_say_how_many_of_the_requests_run(run: Any) -> None:
 def test_no_more_requests_run_than_there_are(run: Any, seats: str) -> None:
     text = run("recommend", *PAIR, "--c", "1", "--max-num-seqs", seats).out
 
-    assert "  running    1 of 1 at once" in text
+    assert "blocks, interpolated; 1 of 1 at once, interpolated" in text
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,18 @@ STUDY_CARD = "RTX PRO 6000 Blackwell Workstation"
 
 
 @cache
-def plan(gpu: str = STUDY_CARD, count: int = 2, step: int | None = None, **workload: Any) -> Plan:
+def plan(
+    gpu: str = STUDY_CARD,
+    count: int = 2,
+    step: int | None = None,
+    tp: int | None = None,
+    **workload: Any,
+) -> Plan:
     machine = stated_machine(gpu, count, catalogue=gpus())
     asked = {"concurrency": 8, "max_context": 32768, "isl": 16384, "osl": 1024} | workload
-    return recommend(machine, Workload(**asked), Request(pins=Pins(max_num_batched_tokens=step)))
+    return recommend(
+        machine, Workload(**asked), Request(pins=Pins(max_num_batched_tokens=step, tp=tp))
+    )
 
 
 def figure(made: Plan, name: str) -> Figure:
@@ -60,7 +68,7 @@ def test_first_token_pace_and_rate_are_one_loop() -> None:
 @pytest.mark.parametrize("hit", [0.25, 0.5, 0.75])
 def test_cache_hits_shorten_the_first_token_in_proportion(hit: float) -> None:
     def with_hit(share: float) -> Plan:
-        return plan(prefix_cache="on", prefix_hit=share)
+        return plan(prefix_cache="on", prefix_hit=share, tp=2)
 
     none, some = with_hit(0.0), with_hit(hit)
     cold = figure(none, "ttft_end_to_end_ms").value

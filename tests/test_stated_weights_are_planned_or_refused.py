@@ -55,8 +55,8 @@ def test_weights_elsewhere_are_planned_like_known_ones(run: Any, name: str) -> N
 def test_more_replicas_than_cards_are_refused_with_both_numbers(run: Any) -> None:
     ran = run("recommend", *BOX, "--replicas", "3")
 
-    assert ran.code == 1
-    assert "3 cards instead of 2" in ran.err and "short by 3 cards instead" not in ran.err
+    assert ran.code == 2
+    assert "3 cards are asked for, the machine has 2 (--replicas 2 or --gpus 3)" in ran.err
 
 
 def test_stated_replicas_may_outnumber_the_requests(run: Any) -> None:

@@ -45,13 +45,8 @@ def test_the_command_line_answers_in_one_line(
     ("settings", "says"),
     [
         pytest.param(
-            ["--engine", "llama.cpp", "--kv-cache-dtype", "fp8", "--tp", "2"],
-            ["1 x H200", "--engine llama.cpp, --kv-cache-dtype fp8 and --tp 2", "leave one"],
-            id="nothing-known",
-        ),
-        pytest.param(
             ["--image", "ghcr.io/ggml-org/llama.cpp:server-cuda-b9246", "--quant", "fp8"],
-            ["--quant fp8", "leave one"],
+            ["1 x H200", "--quant fp8", "leave one"],
             id="weights-of-another-engine",
         ),
         pytest.param(
@@ -64,7 +59,6 @@ def test_the_command_line_answers_in_one_line(
             ["holds no vision tower", "without --vision"],
             id="blind-weights",
         ),
-        pytest.param(["--tp", "3"], ["3 cards"], id="cards"),
     ],
 )
 def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says: list[str]) -> None:
@@ -74,6 +68,44 @@ def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says:
     assert len(ran.err.splitlines()) == 1
     for word in says:
         assert word in ran.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        pytest.param(["--tp", "3"], ["3 cards", "--tp 1 or --gpus 3"], id="cards"),
+        pytest.param(
+            ["--gpus", "4", "--tp", "2", "--replicas", "3"],
+            ["6 cards", "--replicas 2 or --gpus 6"],
+            id="copies",
+        ),
+        pytest.param(
+            ["--engine", "llama.cpp", "--tp", "2"], ["2 cards", "--tp 1"], id="llama-cards"
+        ),
+        pytest.param(
+            ["--isl", "8k", "--typical-ctx", "2k"],
+            ["no context of 2,048", "--typical-ctx 8192"],
+            id="prompt-above-context",
+        ),
+        pytest.param(
+            ["--prefix-hit", "0.5", "--prefix-cache", "off"],
+            ["--prefix-hit", "--prefix-cache on"],
+            id="hits-without-cache",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_name_the_nearest_that_do_not(
+    run: Any, settings: list[str], says: list[str]
+) -> None:
+    for verb in (["recommend"], ["predict", "--quant", "gguf-q8_0"]):
+        if verb[0] == "predict" and not {"--tp", "--replicas"} & set(settings):
+            continue
+        ran = run(*verb, "--gpu", "H200", *settings)
+
+        assert (ran.code, ran.out) == (2, "")
+        assert len(ran.err.splitlines()) == 1
+        for word in says:
+            assert word in ran.err
 
 
 def test_images_are_kept_by_weights_that_see(run: Any) -> None:

@@ -23,7 +23,7 @@ def plan_of(run: Any, *settings: str) -> dict[str, Any]:
         pytest.param((), 4096, True, id="an-eighth"),
         pytest.param(("--isl", "8k", "--osl", "1k"), 8704, False, id="prompt-and-half-the-answer"),
         pytest.param(("--isl", "1k"), 1280, False, id="answer-assumed"),
-        pytest.param(("--isl", "8k", "--typical-ctx", "2k"), 2048, False, id="context-stated"),
+        pytest.param(("--isl", "8k", "--typical-ctx", "16k"), 16384, False, id="context-stated"),
     ],
 )
 def test_rates_are_of_the_context_that_the_requests_have(

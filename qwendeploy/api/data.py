@@ -63,15 +63,22 @@ def data_import(
         UserError: an unknown format, GPU or weights, a contradiction, or a second import.
         DataError: a value of the file is bad; nothing was added.
     """
+    from qwendeploy.errors import UserError
     from qwendeploy.tables import importing
+    from qwendeploy.tables.importers import read_points
     from qwendeploy.tables.importers.rows import state
     from qwendeploy.verification.importable import refuse_other_server
 
     if plan_file is not None:
         refuse_other_server(file, plan_file)
-    return importing.import_file(
-        file, state(stated, plan_file), format=format, skip_bad=skip_bad, dry_run=dry_run
-    )
+    try:
+        statement = state(stated, plan_file)
+    except UserError:
+        read_points(
+            file, format=format, skip_bad=skip_bad
+        )  # what is amiss with the file goes first
+        raise
+    return importing.import_file(file, statement, format=format, skip_bad=skip_bad, dry_run=dry_run)
 
 
 def data_imports() -> tuple[ImportRecord, ...]:

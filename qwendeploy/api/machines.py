@@ -19,6 +19,7 @@ def resolve_machine(
     vram: float | None = None,
     driver: str | None = None,
     nvlink: bool | None = None,
+    system: str | None = None,
     devices: str | None = None,
     machine_file: Path | None = None,
 ) -> Machine:
@@ -36,6 +37,7 @@ def resolve_machine(
         vram=vram,
         driver=driver,
         nvlink=nvlink,
+        system=system,
         devices=devices,
         machine_file=machine_file,
     )

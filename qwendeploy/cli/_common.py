@@ -113,6 +113,12 @@ machine_settings = _apply(
         ),
         click.option("--driver", metavar="VERSION", help="NVIDIA driver, for instance 580.65."),
         click.option("--nvlink/--no-nvlink", default=None, help="Whether the GPUs have NVLink."),
+        click.option(
+            "--os",
+            "system",
+            type=click.Choice(["linux", "wsl2"]),
+            help="System of a stated machine; linux unless stated.",
+        ),
         click.option("--devices", metavar="I,J,...", help="Serve on these GPU indices."),
         click.option(
             "--machine",
@@ -243,7 +249,7 @@ OPTION_PINS = (
     "capture_size",
 )
 _WORKLOAD = ("isl", "osl", "prefix_hit", "content", "vision", "tpot_ms", "ttft_ms", "prefix_cache")
-_MACHINE = ("gpu", "gpus", "vram", "driver", "nvlink", "devices", "machine_file")
+_MACHINE = ("gpu", "gpus", "vram", "driver", "nvlink", "system", "devices", "machine_file")
 
 
 def request_of(settings: dict[str, Any]) -> Request:
@@ -311,6 +317,7 @@ def workload_of(settings: dict[str, Any]) -> Workload:
             where="--typical-ctx",
             hint="raise --ctx",
         )
+    _check_prompts(settings, typical)
     needed = (settings.get("isl") or 0) + (settings.get("osl") or 0)
     if needed > ctx:
         raise UserError(
@@ -329,6 +336,23 @@ def workload_of(settings: dict[str, Any]) -> Workload:
         objective=Objective(objective),
         **pick(settings, *_WORKLOAD),
     )
+
+
+def _check_prompts(settings: dict[str, Any], typical: int | None) -> None:
+    """Refuse prompts that the context or the cache that is stated beside them rules out."""
+    isl = settings.get("isl")
+    if typical is not None and isl is not None and typical < isl:
+        raise UserError(
+            f"a request with a prompt of {isl:,} tokens has no context of {typical:,}",
+            where="--typical-ctx",
+            hint=f"--typical-ctx {isl + (settings.get('osl') or 0) // 2}, or leave it out",
+        )
+    if settings.get("prefix_hit") and settings.get("prefix_cache") == "off":
+        raise UserError(
+            "with prefix caching off no prompt is found in a cache",
+            where="--prefix-hit",
+            hint="--prefix-cache on, or leave --prefix-hit out",
+        )
 
 
 def machine_of(settings: dict[str, Any]) -> Machine:

@@ -20,10 +20,12 @@ from qwendeploy import api
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str | None, plan_file: Path | None, as_json: bool) -> None:
-    """Say what a rule, finding, signature, flag, variable, figure or word means and why it is so.
+    """Say what a rule, finding, signature, flag, variable, figure or word means and why it is so;
+    of an image, checkpoint, weight format or card what is known.
 
     Without NAME: the names that are known. Examples: `explain driver-too-old-for-image`,
-    `explain --max-num-seqs`, `explain quality`, `explain --plan plan.yaml nvfp4`.
+    `explain --max-num-seqs`, `explain quality`, `explain v0.20.1`, `explain RTX 4090`,
+    `explain --plan plan.yaml nvfp4`.
     """
     if name is None and plan_file is None:
         groups = api.explain_topics()

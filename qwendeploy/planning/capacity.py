@@ -8,6 +8,7 @@ from qwendeploy.documents import Option, Predictions
 from qwendeploy.errors import UserError
 from qwendeploy.planning.candidate import Memory, SlotMemory
 from qwendeploy.planning.labels import draft_label
+from qwendeploy.planning.predictions import Load
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.resolve import size_memory
 from qwendeploy.planning.scene import Scene
@@ -17,6 +18,9 @@ from qwendeploy.units import format_tokens
 
 OLDEST = 8.0
 """Compute capability from which a larger card is proposed: Ampere, the first with bf16."""
+
+FP8_KV = "fp8 KV"
+"""The change that most often lets every request have the full length."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Room:
     def text(self, concurrency: int) -> str:
         """Return both in words."""
         most = f"all {concurrency} to {self.context:,} tokens" if self.context else "never all"
-        return f"{self.full} full-length at once, {most}"
+        return f"{self.full} of full length, {most}"
 
 
 def capacity_lines(
@@ -64,19 +68,22 @@ def capacity_lines(
     ]
     if room.full >= workload.concurrency:
         return (lines[0].split(";")[0] + ": every request can have the full length.",), ()
+    others = [*_lighter_weights(result, best), *_variants(option, scene)]
     changes = [
         f"{label}: {other.text(workload.concurrency)}"
-        for label, other in [*_lighter_weights(result, best), *_variants(option, scene)]
+        for label, other in others
         if (other.full, other.context) != (room.full, room.context)
     ]
     if changes:
-        lines.append("It would change with " + "; ".join(changes) + ".")
+        lines.append("With " + "; ".join(changes) + ".")
     headline = f"{count} {'separate ' if own else ''}contexts of {length} do not fit at once: "
     headline += f"{room.full or 'none'} {'do' if room.full > 1 else 'does'}, and "
     if room.context:
-        headline += f"all {count} up to {room.context:,} tokens."
+        headline += f"all {count} up to {room.context:,} tokens; beyond, they queue."
     else:
-        headline += f"never all {count}{_most(predictions, result.load.context)}."
+        headline += f"never all {count}: {_most(predictions, result.load)}the rest queue."
+    if any(label == FP8_KV and other.full >= count for label, other in others):
+        headline += " --kv-cache-dtype fp8 holds all."
     return tuple(lines), (headline,)
 
 
@@ -91,10 +98,12 @@ def _few_seats(seats: int, room: Room, concurrency: int) -> tuple[tuple[str, ...
     return (line,), (headline,)
 
 
-def _most(predictions: Predictions, context: int) -> str:
+def _most(predictions: Predictions, load: Load) -> str:
     """Return how many requests of the typical context run, where it is not all of them."""
     running = predictions.max_running_requests
-    return f": {running.value:.0f} of {format_tokens(context)} run" if running else ""
+    if running is None:
+        return ""
+    return f"{running.value:.0f} of {load.concurrency} run at {format_tokens(load.context)}, "
 
 
 def _slot_lines(
@@ -144,7 +153,7 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
     """Return what the neighbours of an option could hold, those that can be computed."""
     changes: list[tuple[str, dict[str, object], dict[str, object]]] = []
     if option.kv_cache_dtype != "fp8":
-        changes.append(("fp8 KV", {"kv_cache_dtype": "fp8"}, {}))
+        changes.append((FP8_KV, {"kv_cache_dtype": "fp8"}, {}))
     if option.spec_method != "none":
         changes.append(
             (
@@ -153,6 +162,8 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
                 {},
             )
         )
+    if option.prefix_cache and option.spec_method == "none":
+        changes.append(("prefix caching off", {"prefix_cache": False}, {}))
     changes.append(("a 16-bit state cache (numerics change)", {}, {"state_dtype": "float16"}))
     larger = _larger_card(scene)
     if larger is not None:

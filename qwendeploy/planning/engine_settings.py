@@ -1,4 +1,4 @@
-"""Settings of one engine stated for the other: refused, so that none is taken in silence."""
+"""Settings that engine or machine do not have: refused, so that none is taken in silence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.request import Pins
 
 LLAMA = "llama.cpp"
+SIZES = (1, 2, 4, 8)
+"""Tensor-parallel sizes that both engines split this model by."""
 
 
 def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
@@ -56,3 +58,25 @@ def _vllm_only(pins: Pins, workload: Workload) -> str | None:
         "--prefix-cache on": workload.prefix_cache == "on",
     }
     return next((name for name, is_stated in stated.items() if is_stated), None)
+
+
+def check_layout(pins: Pins, cards: int) -> None:
+    """Refuse a layout of more cards than there are.
+
+    Raises:
+        UserError: the stated sizes multiply to more.
+    """
+    tp, replicas = pins.tp or 1, pins.replicas or 1
+    if tp * replicas <= cards:
+        return
+    where = "--tp" if pins.tp is not None else "--replicas"
+    fits = [f"--gpus {tp * replicas}"]
+    if tp <= cards and pins.replicas is not None:
+        fits.insert(0, f"--replicas {cards // tp}")
+    elif pins.tp is not None:
+        fits.insert(0, f"--tp {max(size for size in SIZES if size <= max(1, cards // replicas))}")
+    raise UserError(
+        f"{tp * replicas} cards are asked for, the machine has {cards}",
+        where=where,
+        hint=" or ".join(fits),
+    )

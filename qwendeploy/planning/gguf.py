@@ -31,6 +31,9 @@ RESERVE_GIB = 0.3
 """Left free on every card."""
 DISPLAY_GIB = 0.7
 """Left besides on a card that drives a display."""
+WINDOWS_GIB = 2.0
+"""Left besides under WSL2: the Windows desktop holds 1 to 2 GiB of the card that nothing inside
+sees (https://github.com/syv-ai/qwen38-27b-rtx3090/issues/21)."""
 SIZES = (1, 2, 4, 8)
 """Cards that one server is split over by tensors."""
 SMALL_SLOT = 8192
@@ -103,7 +106,9 @@ def resolve_gguf(option: Option, scene: Scene) -> Candidate | Rejection:
 
 def budget_gib(scene: Scene) -> float:
     """Return what one card gives a server, GiB."""
-    reserve = RESERVE_GIB + (DISPLAY_GIB if scene.box.display else 0.0)
+    windows = scene.box.machine.os == "wsl2" and not scene.box.machine.unified_memory
+    reserve = RESERVE_GIB
+    reserve += WINDOWS_GIB if windows else DISPLAY_GIB if scene.box.display else 0.0
     return scene.box.memory_bytes / GIB - reserve
 
 
@@ -130,6 +135,15 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
         return whole
 
     fitting = next((n for n in range(wanted, 0, -1) if of(n).total.value <= budget), 0)
+    if fitting and scene.pins.max_num_seqs and fitting < wanted:
+        short = of(wanted).total.value - budget
+        return Rejection(
+            "memory-seats",
+            f"{wanted} slots of {length:,} tokens need {short + budget:.1f} GiB a card, "
+            f"{budget:.1f} GiB may be used",
+            missed_by=f"{short:.1f} GiB a card",
+            would_return=f"--max-num-seqs {fitting} or less",
+        )
     if fitting:
         return SlotMemory(fitting, length, of(fitting))
     return _no_room(of(1), size, option, scene)

@@ -6,6 +6,7 @@ from part of the tables, so that advice is judged with the measurement held out.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -146,13 +147,24 @@ class Knowledge:
             UserError: a stated image is not known and its engine version cannot be read.
         """
         if pins.image:
-            return (self.image(pins.image) or _unknown_image(pins.image),)
+            return (self.image(pins.image) or self._unknown_image(pins.image),)
         measured = [] if pins.upstream_only else self._measured_forks(box)
         upstream = self._newest_upstream(box)
         if any_release:
             upstream = (*upstream, *self._newest_upstream(box, anywhere=True))
         found = {image.name: image for image in (*self._own_images(), *measured, *upstream)}
         return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))
+
+    def _unknown_image(self, name: str) -> ImageRow:
+        tag = re.search(r":v?(\d+\.\d+\.\d+)", name)
+        if tag is None:
+            alike = difflib.get_close_matches(name, [row.name for row in self.images], n=1)
+            raise UserError(
+                f"nothing is known of image {name!r} and its tag names no engine version",
+                where="--image",
+                hint=f"did you mean {alike[0]}?" if alike else "see 'qwendeploy data show images'",
+            )
+        return _stated_image(name, tag[1])
 
     def llama_image(self, pins: Pins) -> ImageRow:
         """Return the image that runs GGUF files: as stated, else the one that was seen to.
@@ -315,17 +327,6 @@ def _image_as_run(name: str, rows: Iterable[DecodeRow]) -> ImageRow | None:
     versions = (row.engine_version for row in rows if row.image == name and row.engine_version)
     version = next(versions, None)
     return None if version is None else _stated_image(name, version)
-
-
-def _unknown_image(name: str) -> ImageRow:
-    tag = re.search(r":v?(\d+\.\d+\.\d+)", name)
-    if tag is None:
-        raise UserError(
-            f"nothing is known of image {name!r} and its tag names no engine version",
-            where="--image",
-            hint="see 'qwendeploy data show images'",
-        )
-    return _stated_image(name, tag[1])
 
 
 def _stated_image(

@@ -7,7 +7,7 @@ from pathlib import Path
 from qwendeploy.documents import Machine
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.hardware.choose import choose_gpus, with_chosen
-from qwendeploy.hardware.stated import assumed_machine, stated_machine
+from qwendeploy.hardware.stated import assumed_machine, stated_machine, system_named
 from qwendeploy.tables.gpus import gpus as catalogue
 
 
@@ -18,6 +18,7 @@ def resolve(
     vram: float | None = None,
     driver: str | None = None,
     nvlink: bool | None = None,
+    system: str | None = None,
     devices: str | None = None,
     machine_file: Path | None = None,
 ) -> Machine:
@@ -30,7 +31,7 @@ def resolve(
     wanted = device_indices(devices)
     if machine_file is not None and gpu is not None:
         raise UserError("--machine and --gpu both state the machine", hint="leave out one")
-    stated = {"--vram": vram, "--driver": driver, "--nvlink": nvlink}
+    stated = {"--vram": vram, "--driver": driver, "--nvlink": nvlink, "--os": system}
     if gpu is None:
         for setting, value in stated.items():
             if value is not None:
@@ -39,7 +40,13 @@ def resolve(
                 )
     if gpu is not None:
         machine = stated_machine(
-            gpu, gpus, catalogue=catalogue(), vram_gib=vram, driver=driver, nvlink=nvlink
+            gpu,
+            gpus,
+            catalogue=catalogue(),
+            vram_gib=vram,
+            driver=driver,
+            nvlink=nvlink,
+            system=system_named(system) or "linux",
         )
     elif machine_file is not None:
         from qwendeploy.hardware.files import load_machine

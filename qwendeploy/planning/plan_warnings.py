@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import PlanWarning, Predictions
-from qwendeploy.planning.candidate import Memory, SlotMemory
+from qwendeploy.planning.candidate import Candidate, Memory, SlotMemory
 from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib
 from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
+
+SYSTEM = "machine.os"
+OTHER_SYSTEMS = ("wsl2", "windows", "container")
+"""Systems whose rules are told even where they only set a value: elsewhere it would be another."""
 
 
 def plan_warnings(
@@ -25,7 +29,7 @@ def plan_warnings(
         *_small_slots(best),
         *_tight_card(best, scene),
         *_token(best, gated),
-        *_of_rules(best),
+        *rule_warnings(best.candidate),
     )
 
 
@@ -95,9 +99,11 @@ def _token(best: Scored, gated: tuple[str, ...]) -> Iterator[PlanWarning]:
         )
 
 
-def _of_rules(best: Scored) -> Iterator[PlanWarning]:
-    for fired in best.candidate.fired:
+def rule_warnings(candidate: Candidate) -> Iterator[PlanWarning]:
+    """Yield what the rules warn of, and what another system than Linux changes of the plan."""
+    for fired in candidate.fired:
         finding = fired.rule.finding
         told = finding is None or finding.severity != "info"
-        if told and any(effect.kind == "warn" for effect in fired.effects):
+        warns = told and any(effect.kind == "warn" for effect in fired.effects)
+        if warns or fired.rule.when.get(SYSTEM) in OTHER_SYSTEMS:
             yield PlanWarning(rule=fired.rule.id, text=fired.reason)

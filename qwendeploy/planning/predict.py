@@ -21,10 +21,12 @@ from qwendeploy.documents import (
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.figures import Figure
 from qwendeploy.planning.candidate import Candidate, Rejection
+from qwendeploy.planning.headlines import meant
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.options import enumerate_options
+from qwendeploy.planning.plan_warnings import rule_warnings
 from qwendeploy.planning.predictions import Load, cell
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
@@ -32,6 +34,7 @@ from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import rejected
+from qwendeploy.planning.unlisted import unlisted_warnings
 
 MEMORY_FIGURES = (
     "kv_pool_blocks",
@@ -184,9 +187,13 @@ def _document(
         contexts=contexts,
         cells=tuple(cells),
         memory=memory,
-        warnings=tuple(
-            PlanWarning(rule=fired.rule.id, text=fired.reason)
-            for fired in candidate.fired
-            if any(effect.kind == "warn" for effect in fired.effects)
-        ),
+        warnings=tuple(_warnings(candidate, scene)),
     )
+
+
+def _warnings(candidate: Candidate, scene: Scene) -> Iterator[PlanWarning]:
+    """Yield what the figures rest on that is not known, then what the rules warn of."""
+    yield from unlisted_warnings(candidate.option, scene.knowledge)
+    for line in meant(scene):
+        yield PlanWarning(rule="card-name", text=line)
+    yield from rule_warnings(candidate)

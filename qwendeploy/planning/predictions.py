@@ -41,6 +41,21 @@ def running(candidate: Candidate, load: Load) -> int:
     return min(load.concurrency, seats, fitting(candidate, load))
 
 
+def running_band(candidate: Candidate, load: Load) -> tuple[int, int]:
+    """Return the fewest and the most requests that run at once over the pool's band."""
+    memory = candidate.memory
+    if not isinstance(memory, Memory):
+        count = running(candidate, load)
+        return count, count
+    seats = (candidate.option.max_num_seqs or 1) * candidate.option.replicas
+    most = min(load.concurrency, seats)
+    low, high = (
+        min(most, fitting(candidate, load, blocks))
+        for blocks in (memory.blocks.low, memory.blocks.high)
+    )
+    return low, high
+
+
 def fitting(candidate: Candidate, load: Load, blocks: float | None = None) -> int:
     """Return how many requests of the load's context the pools hold at once.
 

@@ -1,8 +1,9 @@
 """Ordering of the options that can run: objective first, then evidence, quality, simplicity.
 
-An option is scored on the conservative end of its band. Two options whose scores differ by less
-than the repetition noise of one measurement tie, and then better evidence wins, then the stricter
-quality class, then the higher middle of the band, then the simpler option.
+An option is scored on the conservative end of its band. Options whose scores cannot be told apart
+tie (``tie_width``) if they hold the load alike; one that surely holds less of it goes after them.
+Among equals better evidence wins, then the stricter quality class, then the higher middle of the
+band, then the simpler option.
 """
 
 from __future__ import annotations
@@ -45,16 +46,29 @@ class Scored:
     tier: int = 2
     """Nearness of the evidence: -1 own runs of this machine, 0 this image's series, 1 a sister
     image's, 2 the joint fit."""
-    share: float = 1.0
-    """Part of the requests in flight that run at once; the rest wait."""
+    concurrency: int = 1
+    """Requests in flight."""
+    held: tuple[tuple[int, int], ...] = ()
+    """Fewest and most of them, over the pool's band, that run at once: at the load's context, then
+    at the full length that was asked for."""
+    end_to_end: bool = False
+    """Whether throughput is that of a closed loop of stated prompts and answers."""
+
+    @property
+    def share(self) -> float:
+        """Part of the requests in flight that run at once; the rest wait."""
+        return self.running / self.concurrency
 
     def figure(self, objective: Objective) -> Figure | None:
         """Return the figure that the objective maximises."""
         figures = self.predictions
+        throughput = figures.aggregate_decode_tps
+        if self.end_to_end:
+            throughput = figures.output_tps_end_to_end
         return {
             Objective.CAPACITY: figures.max_typical_context_tokens,
             Objective.LATENCY: figures.per_user_decode_tps,
-            Objective.THROUGHPUT: figures.aggregate_decode_tps,
+            Objective.THROUGHPUT: throughput,
         }[objective]
 
     def score(self, objective: Objective, end: Literal["low", "value"] = "low") -> float:
@@ -104,13 +118,30 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
     """Return the candidates best first.
 
     Ties are resolved within groups: the best score opens a group that takes in every score that
-    ties with it. Options that hold the same are told apart by their speed.
+    ties with it. In a group those come first that hold as much of the load as any other. Options
+    that hold the same are told apart by their speed.
     """
     left = sorted(scored, key=lambda item: -item.score(objective))
     order: list[Scored] = []
     while left:
         group = [item for item in left if tie(item, left[0], objective)]
-        group.sort(
+        if objective is Objective.CAPACITY:
+            order += rank(group, Objective.THROUGHPUT)
+        else:
+            order += _among_equals(group, objective)
+        inside = {id(item) for item in group}
+        left = [item for item in left if id(item) not in inside]
+    return order
+
+
+def _among_equals(group: Sequence[Scored], objective: Objective) -> list[Scored]:
+    """Return a tied group in order: by the load that is held, then evidence, class, simplicity."""
+    by_load: dict[tuple[bool, ...], list[Scored]] = {}
+    for item in group:
+        by_load.setdefault(_holds_less(item, group), []).append(item)
+    order: list[Scored] = []
+    for _, equals in sorted(by_load.items()):
+        equals.sort(
             key=lambda item: (
                 item.evidence,
                 item.quality.rank,
@@ -119,13 +150,15 @@ def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
                 -_low(item.predictions.aggregate_decode_tps),
             )
         )
-        if objective is Objective.CAPACITY:
-            order += rank(group, Objective.THROUGHPUT)
-        else:
-            order += _undominated(group, objective)
-        inside = {id(item) for item in group}
-        left = [item for item in left if id(item) not in inside]
+        order += _undominated(equals, objective)
     return order
+
+
+def _holds_less(item: Scored, group: Sequence[Scored]) -> tuple[bool, ...]:
+    """Say where an option surely holds less of the load than another of the group does."""
+    return tuple(
+        most < max(other.held[at][0] for other in group) for at, (_, most) in enumerate(item.held)
+    )
 
 
 def _undominated(group: Sequence[Scored], objective: Objective) -> list[Scored]:
@@ -157,14 +190,26 @@ def tie(item: Scored, best: Scored, objective: Objective) -> bool:
     with the low end of its own: the joint fit knows the card, not this kernel on it.
     """
     mine, top = item.score(objective), best.score(objective)
-    if objective is Objective.CAPACITY:
-        return mine >= top * (1 - TIE)
-    if item.standing < 2 <= best.standing and item.score(objective, "value") >= top:
+    measured = item.standing < 2 <= best.standing and objective is not Objective.CAPACITY
+    if measured and item.score(objective, "value") >= top:
         return True
-    width = TIE
-    if item.tier or best.tier:
-        width = max(TIE, TIE_SHARE * max(_half_width(item), _half_width(best)))
-    return mine >= top * (1 - width)
+    return mine >= top * (1 - tie_width(item, best, objective))
+
+
+def tie_width(item: Scored, best: Scored, objective: Objective) -> float:
+    """Return the share by which two scores may differ and still tie."""
+    if objective is Objective.CAPACITY or not (item.tier or best.tier):
+        return TIE
+    widest = max(_half_width(each.figure(objective)) for each in (item, best))
+    return max(TIE, TIE_SHARE * widest)
+
+
+def tie_words(item: Scored, best: Scored, objective: Objective) -> str:
+    """Return within which share two tied options count as equal."""
+    width = tie_width(item, best, objective)
+    if item.score(objective) >= best.score(objective) * (1 - width):
+        return f"within {width:.0%}"
+    return "its middle reaches the low end of one that nobody measured on this card"
 
 
 def preference(best: Scored, other: Scored, objective: Objective) -> str:
@@ -173,6 +218,8 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
         if not tie(other, best, Objective.THROUGHPUT):
             return "decodes faster"
         objective = Objective.THROUGHPUT
+    if more := _more_held(best, other):
+        return more
     if best.standing < other.standing:
         return {
             -1: "was run on this machine",
@@ -193,6 +240,15 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
     return "has the higher low end"
 
 
-def _half_width(item: Scored) -> float:
-    rate = item.predictions.aggregate_decode_tps
-    return rate.half_width if rate is not None else 0.0
+def _more_held(best: Scored, other: Scored) -> str:
+    """Return in words what more of the load an option surely holds, nothing if none."""
+    where = ("at the load's context", "of full length")
+    for (low, high), (_, most), words in zip(best.held, other.held, where, strict=False):
+        if most < low:
+            count = f"{low}" if low == high else f"{low} to {high}"
+            return f"holds {count} requests {words} at once, the other at most {most}"
+    return ""
+
+
+def _half_width(figure: Figure | None) -> float:
+    return figure.half_width if figure is not None else 0.0

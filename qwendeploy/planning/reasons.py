@@ -96,7 +96,11 @@ def _against(
     gain = mine / other - 1
     if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
         return 0.0, f"{label} ties with {name}{kind} and {preference(best, rival, objective)}."
-    of = "of context for all" if objective is Objective.CAPACITY else "on the low end of the band"
+    of = "on the low end of the band"
+    if objective is Objective.CAPACITY:
+        of = "of context for all"
+    elif best.end_to_end:
+        of = "end to end, on the low end of the band,"
     return gain, f"{label}: {gain:+.0%} {of} against {name}{kind}."
 
 

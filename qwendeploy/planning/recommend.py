@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 
 from qwendeploy import __version__
 from qwendeploy.documents import (
@@ -24,7 +25,8 @@ from qwendeploy.documents import (
 from qwendeploy.errors import NoPlan
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
-from qwendeploy.planning.engine_settings import check_engine
+from qwendeploy.planning.engine_settings import check_engine, check_layout
+from qwendeploy.planning.headlines import best_upstream
 from qwendeploy.planning.identity import plan_id
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.knowledge_here import knowledge_for
@@ -32,7 +34,7 @@ from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.near_miss import nearest_miss, telling
 from qwendeploy.planning.predictions import Load, cell, predict
-from qwendeploy.planning.ranking import Scored, preference, tie
+from qwendeploy.planning.ranking import Scored, preference, tie, tie_words
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
@@ -83,6 +85,7 @@ def make_scene(
     box = describe(machine)
     known = with_stated_weights(knowledge or knowledge_for(box), request.pins)
     check_engine(request.pins, workload, known)
+    check_layout(request.pins, box.count)
     return Scene(
         box=box,
         workload=workload,
@@ -96,8 +99,9 @@ def make_scene(
 def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
     """Return the survey, and the quality class it was lowered to if the default left nothing.
 
-    llama.cpp is asked where vLLM has no option of any class that may be taken, or where it is
-    stated. If nothing is feasible the last survey is of the loosest class, its trace of all
+    In each class llama.cpp is asked where vLLM has no option, or where it is stated. It leaves
+    something only if it has a slot for every request; fewer slots stand where vLLM has no option of
+    any class. If nothing is feasible the last survey is of the loosest class, its trace of all
     engines.
     """
     pins = scene.pins
@@ -106,36 +110,63 @@ def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
         engines.append("llama.cpp")
     asked = scene.workload.quality
     classes = [asked] if scene.workload.quality_explicit else list(Quality)[asked.rank :]
-    refused: tuple[TraceEntry, ...] = ()
-    result = None
-    for engine in engines:
-        if engine == "llama.cpp" and _own_limit_in_the_way(refused):
+    last: dict[str, Survey] = {}
+    few_slots: tuple[Survey, Quality] | None = None
+    for quality, engine in product(classes, engines):
+        if engine == "llama.cpp" and (few_slots or _own_limit_in_the_way(last)):
             continue
-        for of_releases in _widened(scene, engine):
-            for quality in classes:
-                result = survey(of_releases, quality, engine)
-                if result.ranked:
-                    result = replace(result, trace=(*result.trace, *refused))
-                    return result, quality if quality is not asked else None
-        refused += result.trace if result is not None else ()
-    assert result is not None
-    return replace(result, trace=refused), None
+        result = _widest(scene, quality, engine)
+        last[engine] = result
+        if not result.ranked:
+            continue
+        if engine == "llama.cpp" and len(engines) > 1 and result.ranked[0].share < 1:
+            few_slots = result, quality
+            continue
+        return _beside(result, last, quality), quality if quality is not asked else None
+    if few_slots is not None:
+        result, quality = few_slots
+        return _beside(result, last, quality), quality if quality is not asked else None
+    trace = tuple(entry for of_engine in last.values() for entry in of_engine.trace)
+    return replace(result, trace=trace), None
 
 
-def _own_limit_in_the_way(refused: Sequence[TraceEntry]) -> bool:
+def _widest(scene: Scene, quality: Quality, engine: str) -> Survey:
+    """Return the survey of the releases seen on the card, else of any."""
+    result = survey(scene, quality, engine)
+    if not result.ranked and (wider := _widened(scene, engine)) is not None:
+        result = survey(wider, quality, engine)
+    return result
+
+
+def _beside(result: Survey, last: Mapping[str, Survey], quality: Quality) -> Survey:
+    """Return the survey with what the other engine was refused for, and what it would offer."""
+    engine = result.ranked[0].candidate.option.engine
+    others = [other for name, other in last.items() if name != engine]
+    refused = tuple(entry for other in others for entry in other.trace)
+    offers = [other.ranked[0] for other in others if other.ranked]
+    scene = result.scene
+    if engine == "llama.cpp" and scene.pins.engine is None and not scene.workload.quality_explicit:
+        for looser in list(Quality)[quality.rank + 1 :]:
+            offers += survey(scene, looser, "vllm").ranked[:1]
+            if offers:
+                break
+    return replace(result, trace=(*result.trace, *refused), beside=next(iter(offers), None))
+
+
+def _own_limit_in_the_way(last: Mapping[str, Survey]) -> bool:
     """Say whether what came nearest fell short of a limit that the user stated, not of memory."""
-    nearest = nearest_miss(telling(refused))
+    nearest = nearest_miss(telling(last["vllm"].trace)) if "vllm" in last else None
     return nearest is not None and nearest.rule in ("memory-seats", "memory-step")
 
 
-def _widened(scene: Scene, engine: str) -> Iterator[Scene]:
-    """Yield the scene, then the one with releases that nobody ran on this card, if there are."""
-    yield scene
+def _widened(scene: Scene, engine: str) -> Scene | None:
+    """Return the scene with releases that nobody ran on this card, ``None`` if there are none."""
     if engine != "vllm" or scene.pins.image:
-        return
+        return None
     images = scene.knowledge.candidate_images
-    if images(scene.box, scene.pins, any_release=True) != images(scene.box, scene.pins):
-        yield replace(scene, any_release=True)
+    if images(scene.box, scene.pins, any_release=True) == images(scene.box, scene.pins):
+        return None
+    return replace(scene, any_release=True)
 
 
 def _looser_class(scene: Scene) -> Quality | None:
@@ -169,7 +200,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     load = result.load
     predictions = predict(candidate, load, rates)
     point = _operating_point(load, workload, option)
-    beside = [
+    points = [
         Load(1, load.context, load.contexts),
         Load(workload.concurrency, workload.max_context, load.contexts),
     ]
@@ -187,7 +218,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         flags=_settings(candidate.flags),
         env=_settings(candidate.env),
         predictions=predictions,
-        cells=tuple(cell(candidate, other, rates) for other in beside if other != load),
+        cells=tuple(cell(candidate, other, rates) for other in points if other != load),
         gpu_indices=scene.box.serving(option.gpus_used),
         listen=scene.request.listen,
         port=scene.request.port,
@@ -243,17 +274,28 @@ def alternatives(result: Survey, best: Scored, rates: Rates) -> tuple[Alternativ
             seen.add(kind)
             found.append(item)
     if best.candidate.option.fork:
-        upstream = [item for item in (narrative.best_upstream(result),) if item is not None]
+        upstream = [item for item in (best_upstream(result),) if item is not None]
         first = [_kind(item.candidate.option) for item in upstream]
         found = upstream + [item for item in found if _kind(item.candidate.option) not in first]
+    offers = [(item, _why_not(item, best, objective)) for item in found]
+    if result.beside is not None:
+        offers.insert(0, (result.beside, _other_engine(result.beside, best)))
     return tuple(
         Alternative(
             option=item.candidate.option,
             predictions=predict(item.candidate, result.load, rates),
-            why_not=_why_not(item, best, objective),
+            why_not=why_not,
         )
-        for item in found[:RUNNER_UPS]
+        for item, why_not in offers[:RUNNER_UPS]
     )
+
+
+def _other_engine(item: Scored, best: Scored) -> str:
+    """Return why the other engine's best option is not the plan."""
+    told = f"of class {item.quality}, the plan is {best.quality}"
+    if item.share < 1:
+        told += f"; runs {item.running} of {item.concurrency} requests at once"
+    return f"{told}; --quality {item.quality} takes it"
 
 
 def _kind(option: Option) -> tuple[object, ...]:
@@ -274,11 +316,14 @@ def _why_not(item: Scored, best: Scored, objective: Objective) -> str:
         Objective.LATENCY: "tokens/s per request",
         Objective.CAPACITY: "tokens of typical context",
     }[objective]
+    if best.end_to_end:
+        what += " end to end"
     if top <= 0:
         return "no figure to rank by"
     gap = (top - mine) / top
     if tie(item, best, objective):
-        return f"ties on {what}; the chosen option {preference(best, item, objective)}"
+        within = tie_words(item, best, objective)
+        return f"ties on {what} ({within}); the chosen option {preference(best, item, objective)}"
     return f"{gap:.0%} fewer {what} on the low end of the band"
 
 

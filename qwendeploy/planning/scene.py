@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from qwendeploy.documents import Option, Workload
+from qwendeploy.documents import Objective, Option, Workload
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.facts import Facts, machine_facts, workload_facts
 from qwendeploy.planning.knowledge import Knowledge
@@ -28,6 +28,23 @@ def stated_context(workload: Workload) -> int | None:
         return workload.typical_context
     answer = workload.osl or DEFAULT_OSL
     return min(workload.max_context, workload.isl + answer // 2)
+
+
+def longest_request(workload: Workload) -> int:
+    """Return the length up to which requests grow: as stated by prompt and answer, else any."""
+    if workload.isl is None or workload.osl is None:
+        return workload.max_context
+    return min(workload.max_context, workload.isl + workload.osl)
+
+
+def ranks_end_to_end(workload: Workload) -> bool:
+    """Say whether throughput is that of the closed loop, prompts computed between the answers.
+
+    Who states both prompt and answer asks for that load; decoding alone is ranked where either
+    would have to be assumed.
+    """
+    stated = workload.isl is not None and workload.osl is not None
+    return stated and workload.objective is Objective.THROUGHPUT
 
 
 @dataclass(frozen=True)

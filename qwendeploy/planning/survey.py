@@ -12,11 +12,17 @@ from qwendeploy.planning.candidate import Candidate, Rejection
 from qwendeploy.planning.facts import shared_facts
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
-from qwendeploy.planning.predictions import Load, fitting, predict_all, running
+from qwendeploy.planning.predictions import Load, fitting, predict_all, running, running_band
 from qwendeploy.planning.ranking import Scored, rank
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import resolve
-from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
+from qwendeploy.planning.scene import (
+    TYPICAL_SHARE,
+    Scene,
+    longest_request,
+    ranks_end_to_end,
+    stated_context,
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Survey:
     load: Load
     ranked: tuple[Scored, ...]
     trace: tuple[TraceEntry, ...]
+    beside: Scored | None = None
+    """The best option of the other engine, in a class that was not asked for or short of slots."""
 
 
 def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
@@ -36,9 +44,11 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
     scene, load = _load(scene, candidates)
     candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
+    by_loop = ranks_end_to_end(scene.workload)
     figures = predict_all(
-        candidates, load, rates, with_latencies=scene.workload.ttft_ms is not None
+        candidates, load, rates, with_latencies=by_loop or scene.workload.ttft_ms is not None
     )
+    full = replace(load, context=longest_request(scene.workload))
     counts = [running(candidate, load) for candidate in candidates]
     scored = [
         Scored(
@@ -48,7 +58,9 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
             count,
             scene.knowledge.support(candidate.option, scene.box),
             rates.tier(candidate.option, max(1, count), load.context),
-            count / load.concurrency,
+            load.concurrency,
+            (running_band(candidate, load), running_band(candidate, full)),
+            by_loop,
         )
         for candidate, predictions, count in zip(candidates, figures, counts, strict=True)
     ]

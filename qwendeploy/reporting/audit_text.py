@@ -9,8 +9,8 @@ from qwendeploy.auditing.score import AuditScore, by_kind
 from qwendeploy.documents import Predictions
 from qwendeploy.documents.audit import AuditChange, AuditDocument, AuditedLaunch, AuditFinding
 from qwendeploy.reporting.plan_text import figure_text
+from qwendeploy.reporting.width import text_width
 
-WIDTH = 100
 _OUTCOMES = {
     "works": "starts and does what it says",
     "fails_at_start": "does not start",
@@ -57,8 +57,8 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
 
 def _finding_lines(finding: AuditFinding) -> list[str]:
     head = f"{finding.place}: {finding.severity}: {finding.about} [{finding.id}]"
-    body = textwrap.wrap(finding.text, WIDTH - 4)
-    fix = textwrap.wrap(f"fix: {finding.fix}", WIDTH - 4)
+    body = textwrap.wrap(finding.text, text_width() - 4)
+    fix = textwrap.wrap(f"fix: {finding.fix}", text_width() - 4)
     return [head, *(f"    {line}" for line in (*body, *fix))]
 
 
@@ -125,9 +125,9 @@ def _change_lines(changes: Sequence[AuditChange]) -> list[str]:
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=" " * len(label)) or [
-        label.rstrip()
-    ]
+    return textwrap.wrap(
+        text, text_width(), initial_indent=label, subsequent_indent=" " * len(label)
+    ) or [label.rstrip()]
 
 
 def score_text(score: AuditScore) -> str:

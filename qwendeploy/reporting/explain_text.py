@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from qwendeploy.reporting.explain_parts import Explanation
+from qwendeploy.reporting.width import text_width
 
-_WIDTH = 96
 _LABEL = 14
 
 
@@ -20,9 +20,9 @@ def _page(explanation: Explanation) -> str:
     head = f"{explanation.topic} ({explanation.kind})"
     if explanation.title.startswith(explanation.topic):
         head = f"{explanation.title} ({explanation.kind})"
-    lines = [head]
+    lines = _wrapped(head, "")
     if not explanation.title.startswith(explanation.topic):
-        lines.append(explanation.title)
+        lines += _wrapped(explanation.title, "")
     for paragraph in explanation.text:
         lines += ["", *_wrapped(paragraph, "")]
     if explanation.facts:
@@ -41,7 +41,7 @@ def _page(explanation: Explanation) -> str:
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
         text,
-        _WIDTH,
+        text_width(),
         initial_indent=indent,
         subsequent_indent=indent,
         break_long_words=False,

@@ -1,4 +1,4 @@
-"""``explain``: what a name means: a rule, a fault, a signature, a flag, a variable, a figure.
+"""``explain``: what a name means: a rule, a fault, a signature, a flag, a figure, an image, a card.
 
 Several things may share a name (the rule that foresees a fault and the signature that recognises
 it); all are shown. An unknown name is an error with the nearest known ones.
@@ -21,6 +21,7 @@ from qwendeploy.reporting.explain_rules import (
     signature_explanation,
     signatures_named,
 )
+from qwendeploy.reporting.explain_tables import listed_names, table_names
 from qwendeploy.reporting.explain_topics import topics, topics_named
 from qwendeploy.tables.engine_flags import flag_rows
 
@@ -48,17 +49,20 @@ def explain(name: str) -> tuple[Explanation, ...]:
         *signatures_named(wanted),
         *topics_named(wanted),
         *engine_names(wanted),
+        *table_names(wanted),
     ]
     if found:
         return tuple(found)
-    near = difflib.get_close_matches(wanted.lower(), known_names(), n=3, cutoff=0.5)
+    known = {known.lower(): known for known in (*known_names(), *listed_names())}
+    close = difflib.get_close_matches(wanted.lower(), known, n=3, cutoff=0.5)
+    near = [known[name] for name in close]
     hint = f"did you mean {' or '.join(near)}?" if near else "qwendeploy explain lists the topics"
     raise UserError(f"nothing is known under {name!r}", where="explain", hint=hint)
 
 
 @cache
 def known_names() -> tuple[str, ...]:
-    """Return every name that ``explain`` answers."""
+    """Return every name that ``explain`` answers, but images, checkpoints and cards."""
     names = [rule.id for rule in load_rules().rules]
     names += [rule.finding.id for rule in load_rules().rules if rule.finding and rule.finding.id]
     names += [signature.id for signature in load_signatures()]
@@ -78,6 +82,10 @@ def topic_groups() -> tuple[tuple[str, tuple[str, ...]], ...]:
         ("rules", tuple(rule.id for rule in load_rules().rules)),
         ("signatures", tuple(signature.id for signature in load_signatures())),
         ("and every flag, speculative key and variable of", _engines()),
+        (
+            "and every image, checkpoint, weight format and card of",
+            tuple(f"data show {table}" for table in ("images", "checkpoints", "gpus")),
+        ),
     )
 
 

@@ -11,10 +11,11 @@ from qwendeploy.figures import WIDE, Figure
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label, shortfall
 from qwendeploy.planning.near_miss import nearest_miss, telling
+from qwendeploy.planning.scene import ranks_end_to_end
+from qwendeploy.reporting.width import text_width
 from qwendeploy.tables.gpus import find_gpu
 from qwendeploy.units import format_count, format_tokens
 
-WIDTH = 100
 MOST_ALTERNATIVES = 2
 MOST_REASONS = 3
 MOST_WARNINGS = 6
@@ -35,7 +36,7 @@ def figure_text(figure: Figure | None, unit: str | None = None, reason: str = ""
 
 
 def plan_text(plan: Plan, *, next_command: str = "") -> str:
-    """Return the plan as text of about one screen, at most ``WIDTH`` columns."""
+    """Return the plan as text of about one screen, as wide as ``text_width`` allows."""
     option = plan.option
     lines: list[str] = []
     for headline in plan.headlines:
@@ -58,12 +59,12 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
     lines += _wrapped("        ", " · ".join(parts))
     lines += _figures(plan)
     lines += ["", *_list("Why", plan.reasons[:MOST_REASONS])]
-    lines += _list("Room", plan.capacity)
+    lines += _list("Room", _room(plan))
     lines += _list("Others", _alternatives(plan))
     lines += _list("Heed", _warnings(plan))
     lines += _wrapped("Assumed ", "; ".join(plan.assumptions) + ".")
     if next_command:
-        lines += ["", f"Next    {next_command}"]
+        lines.append(f"Next    {next_command}")
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -97,7 +98,7 @@ def _card_name(gpu: Gpu) -> str | None:
 def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(
         text,
-        WIDTH,
+        text_width(),
         initial_indent=head,
         subsequent_indent=" " * len(head),
         break_long_words=False,
@@ -126,7 +127,8 @@ def _why(figures: Predictions, name: str) -> str:
 def _figures(plan: Plan) -> list[str]:
     point, figures = plan.operating_point, plan.predictions
     shared = "one shared warm context" if point.contexts == "shared" else "separate contexts"
-    lines = ["", f"Expect  (90 % bands; {shared})"]
+    ranked = "; ranked by end to end" if ranks_end_to_end(plan.workload) else ""
+    lines = [f"Expect  (90 % bands; {shared}{ranked})"]
     rows = [
         (
             "decode",
@@ -135,8 +137,10 @@ def _figures(plan: Plan) -> list[str]:
         ),
         *_over_content(figures),
         *_undecided(plan),
-        ("per user", figure_text(figures.per_user_decode_tps)),
-        ("TPOT", figure_text(figures.tpot_ms)),
+        (
+            "per user",
+            f"{figure_text(figures.per_user_decode_tps)}; TPOT {figure_text(figures.tpot_ms)}",
+        ),
         ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
         ("end to end", _end_to_end(plan)),
     ]
@@ -148,10 +152,7 @@ def _figures(plan: Plan) -> list[str]:
         )
         for cell in plan.cells
     ]
-    rows += [
-        ("KV pool", _pool(figures)),
-        ("running", _at_once(point.concurrency, figures)),
-    ]
+    rows.append(("KV pool", f"{_pool(figures)}; {_at_once(point.concurrency, figures)}"))
     if plan.download_gib is not None:
         rows.append(("download", figure_text(plan.download_gib)))
     boots = [
@@ -189,10 +190,16 @@ def _undecided(plan: Plan) -> list[tuple[str, str]]:
             digits = 0 if round(figure.half_width, 2) > WIDE else 1
             text = (
                 f"can refute {name}, not confirm it: ±{figure.half_width:.{digits}%} is more than "
-                f"±{WIDE:.0%}; data import of its run narrows the next plan"
+                f"±{WIDE:.0%}; data import narrows it"
             )
             return [("verify", text)]
     return []
+
+
+def _room(plan: Plan) -> tuple[str, ...]:
+    """Return what the memory holds, without what the headlines say of it already."""
+    told = any("do not fit at once" in headline for headline in plan.headlines)
+    return plan.capacity[1:] if told and len(plan.capacity) > 1 else plan.capacity
 
 
 def _pool(figures: Predictions) -> str:
@@ -238,6 +245,8 @@ def _alternatives(plan: Plan) -> list[str]:
     for other in plan.alternatives[:MOST_ALTERNATIVES]:
         option = other.option
         speed = figure_text(other.predictions.aggregate_decode_tps)
+        if ranks_end_to_end(plan.workload):
+            speed += f", end to end {figure_text(other.predictions.output_tps_end_to_end)}"
         rows.append(
             f"{option.quant} · {draft_label(option)} · {layout_label(option)} · "
             f"{option.kv_cache_dtype} KV · {(option.image or option.engine).rsplit('/', 1)[-1]}: "

@@ -11,7 +11,8 @@ from rich.table import Table
 from qwendeploy.documents import PredictDocument
 from qwendeploy.figures import Figure
 from qwendeploy.planning.labels import option_label
-from qwendeploy.reporting.plan_text import WIDTH, figure_text
+from qwendeploy.reporting.plan_text import figure_text
+from qwendeploy.reporting.width import USUAL, text_width
 from qwendeploy.units import format_count, format_tokens
 
 LONG_MS = 100_000
@@ -19,7 +20,7 @@ LONG_MS = 100_000
 
 
 def predict_text(document: PredictDocument) -> str:
-    """Return option, pool and grid as text of at most ``WIDTH`` columns."""
+    """Return option, pool and grid as text as wide as ``text_width`` allows."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     first = [cell.figures.ttft_cold_ms for cell in document.cells]
     seconds = any(figure is not None and figure.high >= LONG_MS for figure in first)
@@ -44,7 +45,8 @@ def predict_text(document: PredictDocument) -> str:
         )
         reasons.update(dict.fromkeys(f"{name}: {why}" for name, why in figures.reasons.items()))
     stream = io.StringIO()
-    Console(file=stream, width=WIDTH, color_system=None).print(table)
+    # a figure is not cut: a narrower terminal folds the row
+    Console(file=stream, width=max(USUAL, text_width()), color_system=None).print(table)
     memory = document.memory
     lines = [
         option_label(document.option),
@@ -65,7 +67,7 @@ def predict_text(document: PredictDocument) -> str:
 def _wrapped(label: str, text: str) -> list[str]:
     return textwrap.wrap(
         text,
-        WIDTH,
+        text_width(),
         initial_indent=f"{label:<13}",
         subsequent_indent=" " * 13,
         break_long_words=False,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
+from qwendeploy.reporting.width import text_width
 from qwendeploy.units import format_count, format_tokens
 from qwendeploy.verification.self_test import SelfTest
 
-WIDTH = 100
 TEXT_COLUMN = 30
 """Where the text beside the name of a quantity, check or gate begins."""
 MARKS = {"confirmed": "ok ", "refuted": "NO ", "inconclusive": " ? "}
@@ -45,13 +45,13 @@ def verify_text(report: VerifyReport) -> str:
 
 
 def _folded(line: str) -> list[str]:
-    """Return the line in pieces of at most ``WIDTH`` columns, the later ones under the text."""
-    if len(line) <= WIDTH:
+    """Return the line in pieces as wide as text may be, the later ones under the text."""
+    if len(line) <= text_width():
         return [line]
     row = line[:3] in (*MARKS.values(), *GATE_MARKS.values(), "   ")
     return textwrap.wrap(
         line,
-        WIDTH,
+        text_width(),
         subsequent_indent=" " * (TEXT_COLUMN if row else 6),
         break_long_words=False,
         break_on_hyphens=False,

@@ -1,0 +1,71 @@
+"""What a plan rests on that no table has: an image known by its tag, weights by what is stated."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from qwendeploy.documents import Option, PlanWarning
+from qwendeploy.planning.knowledge import Knowledge, as_version
+from qwendeploy.planning.stated_weights import STATED, is_folder
+
+ALIKE = 0.75
+"""Similarity from which an unknown name may be a known one misspelt (difflib's ratio)."""
+
+
+def unlisted_image(option: Option, knowledge: Knowledge) -> str:
+    """Return what stands behind an image that no table has; nothing for one it has."""
+    image = option.image
+    if image is None or knowledge.image(image) is not None:
+        return ""
+    alike = nearest(image, (row.name for row in knowledge.images if row.engine == option.engine))
+    known = f" The nearest known one: {alike}." if alike else ""
+    if option.engine != "vllm":
+        return f"{image} is in no table here: it is taken to hold {option.engine}.{known}"
+    if option.fork:
+        return (
+            f"{image} is in no table here: by its tag it is taken to be a third party's build of "
+            f"vLLM {option.engine_version}, and nothing of it was measured.{known}"
+        )
+    version = as_version(option.engine_version)
+    newest = max(
+        known_version
+        for row in knowledge.images
+        if row.engine == "vllm" and not row.fork
+        if (known_version := as_version(row.engine_version))
+    )
+    if version is not None and version > newest:
+        return (
+            f"{image} is newer than anything known here (vLLM {newest}): flags, rules, memory and "
+            f"speed are those of earlier releases, not checked since.{known}"
+        )
+    return f"{image} is in no table here: by its tag it is taken for vLLM {version}.{known}"
+
+
+def unlisted_checkpoint(option: Option, knowledge: Knowledge) -> str:
+    """Return what weights that no table has are taken for; nothing for those it has."""
+    row = knowledge.checkpoint(option.checkpoint, option.quant)
+    if not row.source.startswith(STATED):
+        return ""
+    listed = (
+        item.name
+        for item in knowledge.checkpoints
+        if item.role == "target" and not item.source.startswith(STATED)
+    )
+    alike = None if is_folder(row.name) else nearest(row.name, listed)
+    known = f" (the nearest known: {alike})" if alike else ""
+    return f"{row.name}, which no table has{known}, holds {row.quant} weights of this model"
+
+
+def unlisted_warnings(option: Option, knowledge: Knowledge) -> Iterator[PlanWarning]:
+    """Yield both as warnings."""
+    if image := unlisted_image(option, knowledge):
+        yield PlanWarning(rule="unlisted-image", text=image)
+    if weights := unlisted_checkpoint(option, knowledge):
+        yield PlanWarning(rule="unlisted-checkpoint", text=f"it is assumed that {weights}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that another one is nearly, ``None`` if none is."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=ALIKE)
+    return found[0] if found else None

@@ -1,0 +1,146 @@
+"""Options tie only if they hold the load alike; what ranks, and how near a tie is, is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Ran
+
+from qwendeploy.documents import Machine, Objective, Plan, Workload
+from qwendeploy.hardware.stated import stated_machine
+from qwendeploy.planning.ranking import tie
+from qwendeploy.planning.recommend import best_survey, make_scene, recommend
+from qwendeploy.planning.request import Request
+from qwendeploy.planning.survey import Survey
+from qwendeploy.tables.gpus import gpus
+
+
+def box(gpu: str, count: int = 1, **stated: Any) -> Machine:
+    return stated_machine(gpu, count, catalogue=gpus(), **stated)
+
+
+def surveyed(machine: Machine, workload: Workload) -> Survey:
+    return best_survey(make_scene(machine, workload, Request()))[0]
+
+
+def test_weights_that_hold_more_full_lengths_win_a_tie() -> None:
+    found = surveyed(box("H100 PCIe"), Workload(concurrency=8, max_context=131072))
+    best = found.ranked[0]
+    coarser = next(
+        item
+        for item in found.ranked
+        if item.candidate.option.quant == "bf16" and item.candidate.option.spec_tokens == 3
+    )
+
+    assert best.candidate.option.quant == "fp8"
+    assert tie(coarser, best, Objective.THROUGHPUT)
+    assert coarser.quality.rank < best.quality.rank
+    assert coarser.held[1][1] < best.held[1][0]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "workload"),
+    [
+        ("H100 PCIe", 1, {"concurrency": 8, "max_context": 131072}),
+        ("RTX PRO 6000", 2, {"concurrency": 32, "max_context": 262144, "typical_context": 131072}),
+        ("RTX 3090", 4, {"concurrency": 16, "max_context": 65536}),
+        ("H200", 2, {"concurrency": 48, "max_context": 131072}),
+        ("L40S", 2, {"concurrency": 8, "max_context": 65536}),
+    ],
+    ids=str,
+)
+def test_no_tied_option_holds_surely_more_than_the_chosen_one(
+    gpu: str, count: int, workload: dict[str, Any]
+) -> None:
+    best, *others = surveyed(box(gpu, count), Workload(**workload)).ranked
+
+    for other in others:
+        if tie(other, best, Objective.THROUGHPUT):
+            running, full = (
+                less[1] < more[0] for less, more in zip(best.held, other.held, strict=True)
+            )
+            assert not running
+            assert not full or best.held[0][0] > other.held[0][1]
+
+
+def test_the_width_of_a_tie_is_in_the_trace() -> None:
+    plan = recommend(box("H100 PCIe"), Workload(concurrency=8, max_context=131072))
+    tied = [entry.reason for entry in plan.trace if "ties on" in entry.reason]
+
+    assert tied
+    assert all("(within " in text or "its middle reaches" in text for text in tied)
+
+
+def test_the_width_of_a_tie_is_explained(run: Callable[..., Ran]) -> None:
+    ran = run("explain", "tie")
+    flat = " ".join(ran.out.split())
+
+    assert ran.code == 0
+    assert "within 2 %" in flat
+    assert "quarter of the wider half band" in flat
+
+
+# --- prompts ---
+
+PROMPTS = {"concurrency": 16, "max_context": 32768, "isl": 16384, "osl": 256}
+
+
+def ends(plan: Plan) -> list[tuple[float, float]]:
+    """Return (decode, end to end) low ends of the plan and its runner-ups."""
+    found = [plan.predictions, *(other.predictions for other in plan.alternatives)]
+    return [
+        (figures.aggregate_decode_tps.low, figures.output_tps_end_to_end.low)
+        for figures in found
+        if figures.aggregate_decode_tps and figures.output_tps_end_to_end
+    ]
+
+
+@pytest.mark.parametrize("gpu", ["H100 PCIe", "H200", "RTX PRO 6000", "L40S"])
+def test_stated_prompts_and_answers_are_ranked_end_to_end(gpu: str) -> None:
+    found = surveyed(box(gpu), Workload(**PROMPTS))
+    best = found.ranked[0]
+
+    assert best.end_to_end
+    assert best.figure(Objective.THROUGHPUT) is best.predictions.output_tps_end_to_end
+    for other in found.ranked[1:]:
+        worse = other.score(Objective.THROUGHPUT) <= best.score(Objective.THROUGHPUT)
+        assert worse or tie(best, other, Objective.THROUGHPUT)
+
+
+@pytest.mark.parametrize(
+    "left", [{"isl": None}, {"osl": None}, {"objective": Objective.LATENCY}], ids=str
+)
+def test_what_would_be_assumed_does_not_rank(left: dict[str, Any]) -> None:
+    found = surveyed(box("H200"), Workload(**{**PROMPTS, **left}))
+
+    assert not found.ranked[0].end_to_end
+
+
+def test_both_rates_are_shown(run: Callable[..., Ran]) -> None:
+    ran = run(
+        *("recommend", "--gpu", "H200", "--c", "16", "--ctx", "32k"),
+        *("--isl", "16k", "--osl", "256"),
+    )
+    flat = " ".join(ran.out.split())
+
+    assert "ranked by end to end)" in flat
+    assert flat.count("tok/s") >= 4
+    assert "output tokens/s end to end" in flat
+
+
+def test_a_limit_on_tokens_that_prompts_break_is_said(run: Callable[..., Ran]) -> None:
+    ran = run(
+        *("recommend", "--gpu", "H200", "--c", "16", "--ctx", "32k"),
+        *("--isl", "16k", "--osl", "256", "--tpot", "30"),
+    )
+    flat = " ".join(ran.out.split())
+
+    assert "--tpot 30 is met while no prompt is computed" in flat
+
+
+def test_what_fp8_kv_would_hold_is_named_where_it_is_all(run: Callable[..., Ran]) -> None:
+    ran = run("recommend", "--gpu", "RTX 5090", "--c", "2", "--ctx", "64k")
+
+    assert "--kv-cache-dtype fp8 holds all." in " ".join(ran.out.split())
