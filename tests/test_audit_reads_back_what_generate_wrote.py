@@ -73,7 +73,7 @@ SCENES: dict[str, tuple[str, int, Workload, Request]] = {
         "V100 SXM2 32GB",
         2,
         Workload(concurrency=4, max_context=32768, quality=Quality.ANY),
-        Request(pins=Pins(engine="llama.cpp", tp=2, kv_cache_dtype="fp8")),
+        Request(pins=Pins(engine="llama.cpp", tp=2, kv_cache_dtype="bf16")),
     ),
     "gguf-on-an-arm-host": (
         "GB10",

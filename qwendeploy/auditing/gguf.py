@@ -1,54 +1,40 @@
-"""llama-server launches: does the file with its cache fit, and what does each slot get."""
+"""llama-server launches: does the file with its cache fit, and what does each slot get.
+
+Facts of the server: the layers are offloaded as stated, or as many as fit where they are not
+stated (``--fit``, on by default in every build that knows this model); the context is split over
+the slots unless the cache is unified, which it is where the slots are not stated either
+(llama.cpp ``tools/server/README.md``).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qwendeploy.auditing.findings import Finding
-from qwendeploy.auditing.text import Place, Word
+from qwendeploy.auditing.gguf_files import file_gib
+from qwendeploy.auditing.llama_settings import FORK_CACHE_TYPES, LlamaSettings
+from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.documents import Option
 from qwendeploy.documents.option import KvDtype
 from qwendeploy.errors import UserError
 from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.models.kv_layout import FULL_LAYERS, NATIVE_LENGTH
+from qwendeploy.models.rest_term import VISION_GIB
 from qwendeploy.planning.gguf import CACHE_TYPES, PHYSICAL_BATCH, SMALL_SLOT
 from qwendeploy.tables.checkpoints import checkpoint_rows
-from qwendeploy.units import GIB
 
-_LONG = {
-    "-m": "--model",
-    "-hf": "--hf-repo",
-    "-c": "--ctx-size",
-    "-np": "--parallel",
-    "-ctk": "--cache-type-k",
-    "-ctv": "--cache-type-v",
-    "-ngl": "--n-gpu-layers",
-    "--gpu-layers": "--n-gpu-layers",
-    "-ub": "--ubatch-size",
-}
-ALL_LAYERS = 65
-"""64 layers and the output: with fewer on the GPU the rest stays in host memory."""
-TEXT_PARAMETERS = 26.895e9
-"""Parameters that a GGUF of this model holds (text part; the image projector is a file apart)."""
-_BITS = {
-    "q8_0": 8.5,
-    "q6_k": 6.56,
-    "q5_k": 5.6,
-    "q5_0": 5.5,
-    "q4_k": 4.85,
-    "q4_0": 4.55,
-    "iq4": 4.4,
-    "q3_k": 3.95,
-    "iq3": 3.5,
-    "q2_k": 3.0,
-    "iq2": 2.6,
-    "bf16": 16.0,
-    "f16": 16.0,
-}
-"""Bits a weight of llama.cpp's formats, mixtures included (llama.cpp quantize documentation)."""
+LAYERS = 64
+AUTO_SLOTS = 4
+"""Slots where none are stated; they share the whole context."""
+LEAST_FITTED = 4096
+"""Tokens down to which the server shortens a context that is not stated (``--fit-ctx``)."""
 FREE_GIB = 0.3
+DRAFT_BUFFERS_GIB = 1.0
+"""Compute buffers of a draft context of its own (1,042 MiB on an RTX 4090, llama.cpp pull request
+27489); builds that share them need none."""
 _OUR_CACHES: dict[str, KvDtype] = {
     **{theirs: ours for ours, theirs in CACHE_TYPES.items()},
     "f16": "bf16",
@@ -59,56 +45,60 @@ _OUR_CACHES: dict[str, KvDtype] = {
 
 @dataclass(frozen=True)
 class GgufLaunch:
-    """The options of a llama-server that decide its memory."""
+    """What decides the memory of a llama-server; ``None`` is not known."""
 
-    options: Mapping[str, Word]
+    settings: LlamaSettings
+    context: int | None
+    """Tokens stated, 0 where the server chooses."""
+    slots: int | None
+    unified: bool
+    layers: int | None
+    """Layers on the cards, ``LAYERS`` at most."""
+    fitted: bool
+    """The server lowers what is not stated until it fits."""
+    size_gib: float | None
+    cache_types: tuple[str, str]
 
-    def text(self, name: str) -> str | None:
-        """Return an option's value."""
-        word = self.options.get(name)
-        return word.text if word is not None else None
+    @property
+    def place(self) -> Place | None:
+        """Where the context stands."""
+        setting = self.settings.last("--ctx-size")
+        return setting.place if setting is not None else None
 
-    def number(self, name: str, default: int) -> int | None:
-        """Return a whole number, the default where the option is absent, ``None`` if it is not."""
-        text = self.text(name)
-        if text is None:
-            return default
-        return int(text) if re.fullmatch(r"\d+", text) else None
-
-
-def read_gguf(arguments: tuple[Word, ...]) -> GgufLaunch:
-    """Return the options of llama-server's arguments."""
-    options: dict[str, Word] = {}
-    for index, word in enumerate(arguments):
-        if not re.match(r"^-{1,2}[A-Za-z]", word.text):
-            continue
-        name, equals, value = word.text.partition("=")
-        name = _LONG.get(name, name)
-        if equals:
-            options[name] = Word(value, word.place)
-        elif index + 1 < len(arguments):
-            options[name] = arguments[index + 1]
-    return GgufLaunch(options)
+    @property
+    def slot_context(self) -> int | None:
+        """Return the tokens of one request."""
+        if not self.context or not self.slots:
+            return None
+        return self.context if self.unified else self.context // self.slots
 
 
-def file_gib(name: str) -> float | None:
-    """Return what a GGUF of this model takes on the card, by the format in its name.
-
-    ``None`` if the name does not tell. Where it is known, the part that stays on the host (the
-    embedding) is not counted.
-    """
-    text = name.lower().replace("-", "_")
-    best: tuple[int, float] | None = None
-    for row in checkpoint_rows():
-        if not row.quant.startswith("gguf-") or row.gib_on_disk is None:
-            continue
-        form = row.quant.removeprefix("gguf-").removeprefix("i1-").replace("-", "_")
-        if form in text and (best is None or len(form) > best[0]):
-            best = len(form), row.gib_loaded or row.gib_on_disk
-    if best is not None:
-        return best[1]
-    bits = next((bits for form, bits in _BITS.items() if form in text), None)
-    return TEXT_PARAMETERS * bits / 8 / GIB if bits is not None else None
+def read_gguf(settings: LlamaSettings) -> GgufLaunch:
+    """Return what the settings of a llama-server make of its memory."""
+    stated = settings.last("--parallel") is not None
+    slots = settings.whole("--parallel", AUTO_SLOTS)
+    if slots is not None and slots < 1:
+        slots, stated = AUTO_SLOTS, False
+    unified = settings.on("--kv-unified")
+    setting = settings.last("--n-gpu-layers")
+    text = (settings.text("--n-gpu-layers") or "auto").lower()
+    automatic = setting is None or text in ("auto", "-1")
+    layers = LAYERS if automatic or text in ("all", "-2") else settings.whole("--n-gpu-layers", 0)
+    repository, _, tag = (settings.text("--hf-repo") or "").partition(":")
+    name = settings.text("--model") or settings.text("--hf-file") or tag or "Q4_K_M"
+    named = settings.last("--model") or settings.last("--hf-repo") or settings.last("--hf-file")
+    keys = settings.text("--cache-type-k") or "f16"
+    values = settings.text("--cache-type-v") or "f16"
+    return GgufLaunch(
+        settings=settings,
+        context=settings.whole("--ctx-size", 0),
+        slots=slots,
+        unified=unified if unified is not None else not stated,
+        layers=None if layers is None else max(0, min(layers, LAYERS)),
+        fitted=automatic and settings.text("--fit") != "off",
+        size_gib=file_gib(name, repository) if named is not None else None,
+        cache_types=(keys, values),
+    )
 
 
 def gguf_option(understood: Understood) -> Option | None:
@@ -117,15 +107,15 @@ def gguf_option(understood: Understood) -> Option | None:
     ``None`` without stated weights and context, or with a cache type that the design has no word
     for.
     """
-    launch = read_gguf(understood.launch.arguments)
-    context, slots = launch.number("--ctx-size", 0), launch.number("--parallel", 1)
-    batch = launch.number("--ubatch-size", PHYSICAL_BATCH)
-    checkpoint, quant = _named(launch)
-    keys = _OUR_CACHES.get(launch.text("--cache-type-k") or "f16")
-    values = _OUR_CACHES.get(launch.text("--cache-type-v") or "f16")
-    if not checkpoint or not context or not slots or keys is None or keys != values:
+    if understood.llama is None:
         return None
-    by_tensors = launch.text("--split-mode") in ("tensor", "row")
+    launch = read_gguf(understood.llama)
+    batch = launch.settings.whole("--ubatch-size", PHYSICAL_BATCH)
+    checkpoint, quant = _named(launch.settings)
+    keys, values = (_OUR_CACHES.get(kind) for kind in launch.cache_types)
+    if not checkpoint or not launch.context or not launch.slots or keys is None or keys != values:
+        return None
+    by_tensors = launch.settings.text("--split-mode") in ("tensor", "row")
     return Option(
         engine="llama.cpp",
         image=understood.image,
@@ -135,16 +125,16 @@ def gguf_option(understood: Understood) -> Option | None:
         quant=quant,
         kv_cache_dtype=keys,
         tp=(understood.gpu_count or 1) if by_tensors else 1,
-        max_model_len=context // slots,
-        max_num_seqs=slots,
+        max_model_len=launch.slot_context,
+        max_num_seqs=launch.slots,
         max_num_batched_tokens=batch,
     )
 
 
-def _named(launch: GgufLaunch) -> tuple[str, str]:
+def _named(settings: LlamaSettings) -> tuple[str, str]:
     """Return repository or path of the weights and their format, ``gguf`` where it is not told."""
-    repository, _, tag = (launch.text("--hf-repo") or "").partition(":")
-    name = launch.text("--model") or repository
+    repository, _, tag = (settings.text("--hf-repo") or "").partition(":")
+    name = settings.text("--model") or repository
     known = {row.quant for row in checkpoint_rows() if row.name == repository}
     if tag:
         return name, f"gguf-{tag.lower()}"
@@ -158,14 +148,12 @@ def _named(launch: GgufLaunch) -> tuple[str, str]:
 
 def gguf_findings(understood: Understood) -> Iterator[Finding]:
     """Yield whether a llama-server fits its cards, and what its slots share."""
-    if understood.launch.engine != "llama.cpp":
+    if understood.llama is None:
         return
-    launch = read_gguf(understood.launch.arguments)
-    context, slots = launch.number("--ctx-size", 0), launch.number("--parallel", 1)
-    if not context or not slots:
-        return
-    place = launch.options["--ctx-size"].place
-    if slots > 1:
+    launch = read_gguf(understood.llama)
+    place = launch.place or understood.launch.place
+    context, slots = launch.context, launch.slots
+    if context and slots and slots > 1 and not launch.unified:
         small = context // slots < SMALL_SLOT
         yield Finding(
             "slots-share-context",
@@ -177,63 +165,178 @@ def gguf_findings(understood: Understood) -> Iterator[Finding]:
             f"--ctx-size {context * slots} gives every slot {context:,}",
             "degraded" if small else None,
         )
-    yield from _fit(understood, launch, context, slots, place)
+    if context is not None and slots is not None:
+        yield from _length(launch, place)
+        yield from _fit(understood, launch, place)
 
 
-def _fit(
-    understood: Understood, launch: GgufLaunch, context: int, slots: int, place: Place
-) -> Iterator[Finding]:
-    machine = understood.context.machine
-    name = launch.text("--model") or launch.text("--hf-repo") or ""
-    size = file_gib(name)
-    layers = launch.number("--n-gpu-layers", ALL_LAYERS)
-    if machine is None or size is None or layers is None or layers < ALL_LAYERS:
+def _length(launch: GgufLaunch, place: Place) -> Iterator[Finding]:
+    length = launch.slot_context or 0
+    if length <= NATIVE_LENGTH or launch.settings.text("--rope-scaling") == "yarn":
         return
-    sizes = [gpu.memory_mib or machine.host_memory_mib or 0 for gpu in machine.gpus]
-    count = understood.gpu_count or len(sizes)
-    memory_mib = float(sum(sorted(sizes)[:count]))
-    if not memory_mib:
-        return
-    keys, values = launch.text("--cache-type-k") or "f16", launch.text("--cache-type-v") or "f16"
-    try:
-        need = gguf_memory(
-            size, context=context, slots=slots, cache_type_k=keys, cache_type_v=values
-        )
-    except UserError as problem:
-        yield _bad_cache_type(launch, problem, place)
-        return
-    free = memory_mib / 1024 - FREE_GIB
-    if need.total.low <= free and need.total.high <= free:
-        return
-    longest = largest_context(
-        size, memory_mib=memory_mib, slots=slots, cache_type_k=keys, cache_type_v=values
+    yield Finding(
+        "context-above-native",
+        "warning",
+        f"--ctx-size {launch.context}",
+        place,
+        f"a slot is cut to the model's own {NATIVE_LENGTH:,} tokens; the cache of the rest is "
+        "allocated and never used",
+        f"--ctx-size {NATIVE_LENGTH}, or --rope-scaling yarn with --rope-scale and "
+        f"--yarn-orig-ctx {NATIVE_LENGTH}",
+        "wasteful",
     )
-    yield _too_large(need, free, longest, context, place)
 
 
-def _too_large(need: GgufMemory, free: float, longest: int, context: int, place: Place) -> Finding:
-    sure = need.total.low > free
-    fix = f"--ctx-size {longest}" if longest else "a smaller quantisation, or fewer -ngl layers"
+def _cards(understood: Understood, settings: LlamaSettings) -> tuple[float, int]:
+    """Return the memory of the cards in use, GiB, less what stays free, and their number."""
+    machine = understood.context.machine
+    if machine is None:
+        return 0.0, 0
+    sizes = [gpu.memory_mib or machine.host_memory_mib or 0 for gpu in machine.gpus]
+    count = len(sizes) if understood.gpu_count is None else understood.gpu_count
+    devices = settings.text("--device")
+    if settings.text("--split-mode") == "none":
+        count = min(count, 1)
+    elif devices and devices != "none":
+        count = min(count, len(devices.split(",")))
+    memory = sum(sorted(sizes)[:count]) / 1024
+    return (memory - FREE_GIB * count if memory else 0.0), count
+
+
+_HELD_BACK = ("--override-tensor", "--n-cpu-ffn", "--cpu-moe", "--rpc")
+"""Options with which a part of the weights lies elsewhere, by rules that are not followed here."""
+
+
+def _needs(launch: GgufLaunch, context: int, share: float = 1.0) -> tuple[GgufMemory, float, float]:
+    """Return what is needed with a share of the layers, and the lower and upper end with extras.
+
+    Raises:
+        UserError: a cache type is none of llama.cpp's.
+    """
+    settings = launch.settings
+    keys, values = launch.cache_types
+    cells = 0 if settings.on("--kv-offload") is False else round(context * share)
+    low_slots = 1 if launch.unified else launch.slots or 1
+    physical = settings.whole("--ubatch-size", PHYSICAL_BATCH) or PHYSICAL_BATCH
+    need = gguf_memory(
+        (launch.size_gib or 0.0) * share,
+        context=cells,
+        slots=low_slots,
+        cache_type_k=keys,
+        cache_type_v=values,
+        physical_batch=physical,
+    )
+    low, high = need.total.low, need.total.high
+    on_card = settings.on("--mmproj-offload") is not False
+    if settings.text("--mmproj") is not None and on_card:
+        low, high = low + VISION_GIB, high + VISION_GIB
+    if "draft-mtp" in (settings.text("--spec-type") or ""):
+        extra = need.cache_gib / FULL_LAYERS
+        low, high = low + extra, high + extra + DRAFT_BUFFERS_GIB
+    return need, low, high
+
+
+def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[Finding]:
+    settings = launch.settings
+    free, count = _cards(understood, settings)
+    layers = launch.layers
+    no_card = layers == 0 or settings.text("--device") == "none"
+    if launch.size_gib is None or layers is None or (not count and not no_card):
+        return
+    if any(FORK_CACHE_TYPES.match(kind) for kind in launch.cache_types):
+        return
+    length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE_LENGTH)
+    try:
+        need, low, high = _needs(launch, length, layers / LAYERS)
+        whole_high = _needs(launch, length)[2]
+    except UserError:
+        return
+    if no_card or layers < LAYERS:
+        yield _on_host(launch, layers, whole_high <= free)
+    elif any(settings.last(name) is not None for name in _HELD_BACK):
+        return
+    elif launch.fitted and low > free:
+        yield _fitted(launch, need, free, length, place)
+        return
+    elif launch.fitted:
+        return
+    if no_card or not free or (low <= free and high <= free):
+        return
+    longest = _longest(launch, free) if layers == LAYERS and low > free else 0
+    yield _too_large(launch, need, (low, high), free, longest, place)
+
+
+def _on_host(launch: GgufLaunch, layers: int, fits: bool) -> Finding:
+    setting = launch.settings.last("--n-gpu-layers") or launch.settings.last("--device")
+    assert setting is not None
+    spelt = f"{setting.spelt}{' ' if not setting.of_variable else '='}{setting.value}"
+    return Finding(
+        "layers-on-host",
+        "warning",
+        spelt,
+        setting.place,
+        f"{layers} of {LAYERS} layers are on the GPU: the rest is computed on the CPU at the host "
+        "memory's rate, for every token",
+        "--n-gpu-layers 99, all of them fit" if fits else "a smaller quantisation, or more cards",
+        "degraded",
+    )
+
+
+def _fitted(
+    launch: GgufLaunch, need: GgufMemory, free: float, length: int, place: Place
+) -> Finding:
+    named = launch.settings.last("--model") or launch.settings.last("--hf-repo")
+    return Finding(
+        "layers-on-host",
+        "warning",
+        f"--ctx-size {length}" if launch.context else "the weights",
+        named.place if named is not None and not launch.context else place,
+        f"weights {need.weights_gib:.1f} and cache {need.cache_gib + need.states_gib:.1f} GiB do "
+        f"not fit {free:.1f} GiB: without --n-gpu-layers the server leaves layers on the CPU until "
+        "the rest fits, and runs at the host memory's rate",
+        "a smaller quantisation, a shorter context or an 8-bit cache",
+        "degraded",
+    )
+
+
+def _longest(launch: GgufLaunch, free: float) -> int:
+    keys, values = launch.cache_types
+    extras = _needs(launch, 0)[2] - _needs(launch, 0)[0].total.high
+    return largest_context(
+        launch.size_gib or 0.0,
+        memory_mib=(free - extras) * 1024,
+        slots=launch.slots or 1,
+        cache_type_k=keys,
+        cache_type_v=values,
+        reserve_gib=0.0,
+    )
+
+
+def _too_large(
+    launch: GgufLaunch,
+    need: GgufMemory,
+    band: tuple[float, float],
+    free: float,
+    longest: int,
+    place: Place,
+) -> Finding:
+    low, high = band
+    sure = low > free
+    rest_low = low - need.weights_gib - need.cache_gib - need.states_gib
+    rest_high = high - need.weights_gib - need.cache_gib - need.states_gib
+    shorter = longest and (not launch.context or longest < launch.context)
+    fix = f"--ctx-size {longest}" if shorter else "a smaller quantisation, or fewer -ngl layers"
     return Finding(
         "gguf-does-not-fit",
         "error" if sure else "warning",
-        f"--ctx-size {context}",
+        f"--ctx-size {launch.context}" if launch.context else "the weights",
         place,
         f"weights {need.weights_gib:.1f}, cache {need.cache_gib + need.states_gib:.1f} and buffers "
-        f"{need.workspace.low:.1f} to {need.workspace.high:.1f} GiB against {free:.1f} GiB",
+        f"{rest_low:.1f} to {rest_high:.1f} GiB against {free:.1f} GiB",
         fix,
         "fails_at_start" if sure else None,
     )
 
 
-def _bad_cache_type(launch: GgufLaunch, problem: UserError, place: Place) -> Finding:
-    word = launch.options.get("--cache-type-k") or launch.options.get("--cache-type-v")
-    return Finding(
-        "bad-flag-value",
-        "error",
-        "--cache-type-k/-v",
-        word.place if word is not None else place,
-        problem.what,
-        problem.hint or "use q8_0",
-        "fails_at_start",
-    )
+BUILD = re.compile(r"(?<![a-z0-9])b(\d{4,5})(?!\d)")
+"""How llama.cpp's builds are named in tags of its images."""

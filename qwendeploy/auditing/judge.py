@@ -19,6 +19,7 @@ from qwendeploy.auditing.facts import Facts, launch_facts
 from qwendeploy.auditing.findings import SEVERITY_ORDER, Finding, Outcome, worst_outcome
 from qwendeploy.auditing.gguf import gguf_findings
 from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.llama_findings import llama_findings
 from qwendeploy.auditing.memory import PoolView, view_pool
 from qwendeploy.auditing.memory_findings import memory_findings
 from qwendeploy.auditing.system_findings import (
@@ -100,6 +101,7 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
         *memory_findings(understood, view),
         *container_findings(understood),
         *cluster_findings(understood),
+        *llama_findings(understood),
         *gguf_findings(understood),
         *variable_findings(understood),
     ]

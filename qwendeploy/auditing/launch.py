@@ -103,6 +103,8 @@ class Launch:
     unattended: bool = False
     """Started by a service manager, which gives no terminal."""
     supervision: Supervision | None = None
+    program: str = ""
+    """The engine's program as written, of launches without a container."""
     installed: str | None = None
     """Version of the engine that the same text installs or names (``pip install vllm==0.24.0``)."""
 
@@ -159,6 +161,12 @@ def server_in(words: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | 
             if found is not None:
                 return found
     return None
+
+
+def program_in(words: tuple[Word, ...], arguments: tuple[Word, ...]) -> str:
+    """Return the program in front of the arguments that ``server_in`` told apart."""
+    before = len(words) - len(arguments) - 1
+    return words[before].text if before >= 0 else ""
 
 
 def _python_module(rest: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | None:

@@ -23,7 +23,7 @@ from qwendeploy.auditing.docker_run import (
 from qwendeploy.auditing.dockerfile import is_dockerfile, read_dockerfile
 from qwendeploy.auditing.inspect_container import is_inspection, read_inspection
 from qwendeploy.auditing.kubernetes import is_manifest, read_manifests
-from qwendeploy.auditing.launch import Launch, server_in
+from qwendeploy.auditing.launch import Launch, program_in, server_in
 from qwendeploy.auditing.shell import Command, commands
 from qwendeploy.auditing.systemd import is_unit, read_unit
 from qwendeploy.auditing.text import Place, Word, decode, read_text
@@ -174,8 +174,15 @@ def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[L
     found = server_in(command.words)
     if found is not None:
         env = {**command.exported, **command.prefix, **_env_words(command.words)}
-        place = command.words[0].place
-        yield Launch(place, "none", found[0], found[1], env, unread=command.unread)
+        yield Launch(
+            command.words[0].place,
+            "none",
+            found[0],
+            found[1],
+            env,
+            unread=command.unread,
+            program=program_in(command.words, found[1]),
+        )
         return
     script = shell_script(command.words) or _handed_on(command.words)
     if script is not None and depth < 4:

@@ -21,6 +21,7 @@ from qwendeploy.auditing.launch import (
     nvidia_devices,
     parse_gpus,
     parse_port,
+    program_in,
     repeated_program,
     server_in,
 )
@@ -124,7 +125,8 @@ def _launch(words: tuple[Word, ...], env: Mapping[str, Word], env_files: EnvFile
         return launch
     found = server_in(words)
     if found is not None:
-        return Launch(words[0].place, "none", found[0], found[1], env)
+        program = program_in(words, found[1])
+        return Launch(words[0].place, "none", found[0], found[1], env, program=program)
     script = shell_script(words)
     if script is None:
         return None

@@ -10,6 +10,7 @@ from math import isfinite
 from qwendeploy.auditing.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
 from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.llama_settings import LlamaSettings, read_llama
 from qwendeploy.auditing.settings import (
     Arguments,
     Setting,
@@ -80,6 +81,8 @@ class Understood:
     listen: str
     network: str
     api_key: bool
+    llama: LlamaSettings | None = None
+    """The options of a llama-server."""
 
     def value(self, name: str) -> Value | None:
         """Return the value in effect, ``None`` if it is not known."""
@@ -106,6 +109,9 @@ def understand(launch: Launch, context: Context) -> Understood:
         version = launch.installed or version
     arguments = read_arguments(launch.arguments, version, fork=fork)
     spec = read_spec_config(arguments)
+    llama = None
+    if launch.engine == "llama.cpp":
+        llama = read_llama(launch.arguments, launch.env, image or launch.program)
     volumes = launch.container.volumes if launch.container else ()
     checkpoint = None
     if arguments.model is not None:
@@ -116,8 +122,8 @@ def understand(launch: Launch, context: Context) -> Understood:
     gpus = gpus_of(launch, context, arguments)
     if launch.engine == "vllm":
         context = used_cards(launch, context, arguments)
-    values = _Values(launch, context, arguments, version, fork, method, tokens).all()
-    listen, network = _exposure(launch, arguments)
+    values = _Values(launch, context, arguments, version, fork, method, tokens, llama).all()
+    listen, network = _exposure(launch, arguments, llama)
     return Understood(
         launch=launch,
         context=context,
@@ -134,7 +140,8 @@ def understand(launch: Launch, context: Context) -> Understood:
         spec_tokens=tokens,
         listen=listen,
         network=network,
-        api_key=_has_key(launch, arguments),
+        api_key=_has_key(launch, arguments, llama),
+        llama=llama,
     )
 
 
@@ -176,21 +183,27 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
     return _METHODS.get(str(method), "other"), number
 
 
-def _has_key(launch: Launch, arguments: Arguments) -> bool:
-    if arguments.last("--api-key") is not None:
+def _has_key(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> bool:
+    if llama is not None:
+        return any(llama.last(flag) is not None for flag in ("--api-key", "--api-key-file"))
+    given = arguments.last("--api-key")
+    if given is not None and given.value != "":
         return True
-    word = launch.env.get("LLAMA_API_KEY" if launch.engine == "llama.cpp" else "VLLM_API_KEY")
+    word = launch.env.get("VLLM_API_KEY")
     return word is not None and bool(word.text)
 
 
-def _exposure(launch: Launch, arguments: Arguments) -> tuple[str, str]:
+def _exposure(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> tuple[str, str]:
     """Return the address that reaches the server and who can."""
     # vLLM listens on every interface unless told; llama-server and SGLang on the loopback.
     default = "0.0.0.0" if launch.engine in ("vllm", "other") else "127.0.0.1"
     if launch.open_ended and arguments.last("--host") is None:
         default = "$HOST"
     host = arguments.value("--host") or default
-    if arguments.last("--uds") is not None:
+    if llama is not None:
+        stated = llama.last("--host")
+        host = (stated.value if stated is not None else None) or default
+    if arguments.last("--uds") is not None or host.endswith(".sock"):
         return "unix socket", "loopback"
     container = launch.container
     on_host_network = container is not None and (
@@ -229,6 +242,7 @@ class _Values:
         fork: bool,
         method: str,
         tokens: int | None,
+        llama: LlamaSettings | None,
     ) -> None:
         self.launch = launch
         self.context = context
@@ -237,12 +251,20 @@ class _Values:
         self.fork = fork
         self.method = method
         self.tokens = tokens
+        self.llama = llama
         self.found: dict[str, Effective] = {}
 
     def all(self) -> dict[str, Effective]:
         """Return every value that is known; of other engines only what the port needs."""
+        if self.llama is not None:
+            port = self.llama.last("--port")
+            number = self.llama.whole("--port", 8080)
+            if number is not None:
+                place = port.place if port is not None else None
+                self.found["port"] = Effective("port", number, port is not None, place)
+            return self.found
         if self.launch.engine != "vllm":
-            self._whole("port", "--port", 8080 if self.launch.engine == "llama.cpp" else 30000)
+            self._whole("port", "--port", 30000)
             return self.found
         self._whole("tp", "--tensor-parallel-size", 1)
         self._whole("pp", "--pipeline-parallel-size", 1)

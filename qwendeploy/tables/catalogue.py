@@ -100,6 +100,7 @@ _TABLES = (
     Table("gpus", "GPU catalogue", "gpus:GpuModel", ("name",)),
     Table("engine_flags", "flags per engine version", "engine_flags:FlagRow", ()),
     Table("engine_flags_fork", "flags seen on forks", "engine_flags:ForkRow", ()),
+    Table("llama_flags", "options of llama-server", "llama_flags:LlamaFlag", ("flag",), "source"),
     Table("memory_budget", "memory budgets of known starts", "memory_budget:BudgetRow", ()),
     Table(
         "acceptance",
