@@ -93,3 +93,11 @@ class EnvironmentProblem(QwendeployError):
     """The GPU, Docker or the server is missing, refuses or does not answer."""
 
     exit_code = ExitCode.ENVIRONMENT
+
+
+class NotSaved(EnvironmentProblem):
+    """A result that could not be written; ``result`` holds it, so that it can be shown."""
+
+    def __init__(self, problem: EnvironmentProblem, result: Any) -> None:
+        super().__init__(problem.what, where=problem.where, hint=problem.hint)
+        self.result = result

@@ -38,11 +38,11 @@ def test_three_boots_need_no_allowance(tmp_path: Path) -> None:
     rate = pooled.figures["aggregate_decode_tps"]
     assert rate is not None and rate.n == count == 3
     assert rate.low == pytest.approx(300.167 - 1.755, abs=0.1)
-    report = report_on(pooled, plan, rate_only=True, boots=count)
+    report = report_on(pooled, plan, rate_only=True)
     assert report.verdicts[0].outcome == "confirmed"
     assert report.exit_code == 0
     two, count = pool_runs(boots[:2])
-    assert report_on(two, plan, boots=count).verdicts[0].outcome == "inconclusive"
+    assert report_on(two, plan).verdicts[0].outcome == "inconclusive"
     with pytest.raises(UserError, match="one boot"):
         pool_runs([boots[0], boots[0]])
     other = boots[1].model_copy(update={"operating_point": {**run.operating_point, "context": 7}})

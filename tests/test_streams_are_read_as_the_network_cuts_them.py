@@ -28,16 +28,30 @@ STREAM = (
     "retry: 5\n\ndata: [DONE]\n\n"
 ).encode()
 EVENTS = ['{"text": "né→🙂"}'.encode(), b"two\nlines", b"[DONE]"]
+ENDS = {"as-it-is": STREAM}
+ENDS |= {
+    name: STREAM.replace(b"\r\n", b"\n").replace(b"\n", end)
+    for name, end in (("lf", b"\n"), ("crlf", b"\r\n"), ("cr", b"\r"))
+}
 
 
-@given(some.lists(some.integers(0, len(STREAM)), max_size=12))
-def test_events_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> None:
-    edges = [0, *sorted(cuts), len(STREAM)]
+@pytest.mark.parametrize("ends", ENDS)
+@given(some.lists(some.integers(0, len(STREAM) + 12), max_size=12))
+def test_events_are_the_same_however_the_bytes_are_cut(ends: str, cuts: list[int]) -> None:
+    stream = ENDS[ends]
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     parser = SseParser()
     found: list[bytes] = []
     for low, high in itertools.pairwise(edges):
-        found += parser.feed(STREAM[low:high])
+        found += parser.feed(stream[low:high])
     assert found + parser.finish() == EVENTS
+
+
+def test_an_event_is_there_with_the_carriage_return_that_ends_it() -> None:
+    parser = SseParser()
+    assert parser.feed(b"data: a\r\r") == [b"a"]
+    assert parser.feed(b"\ndata: b\r") == []
+    assert parser.feed(b"\n\r") == [b"b"]
 
 
 def test_an_unfinished_event_is_delivered_at_the_end() -> None:
@@ -163,8 +177,7 @@ def test_metrics_of_real_servers_are_read(
     assert metrics.cache_config.get("kv_cache_size_tokens") == pool_tokens
     assert metrics.get("admission_rejections") == (0 if drafting else None)
     if drafting:
-        started = {"start_time": metrics.values["start_time"]}
-        zero = Metrics(values={**dict.fromkeys(metrics.values, 0.0), **started})
+        zero = Metrics(values=dict.fromkeys(metrics.values, 0.0), started=metrics.started)
         assert metrics.acceptance_length(zero) == pytest.approx(1 + 414 / 1238)
         assert metrics.acceptance_rate(zero) == pytest.approx(414 / 3692)
         assert metrics.accepted_by_position == (414, 0, 0)

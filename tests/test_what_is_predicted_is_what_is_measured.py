@@ -9,7 +9,7 @@ from known import known_server
 from measuring import POOL, small_plan, verified
 
 from qwendeploy.documents import Plan, Predictions
-from qwendeploy.verification.closed_loop import _gaps
+from qwendeploy.verification.pauses import longest_pauses
 
 from plan_samples import figure  # isort: skip
 
@@ -80,10 +80,9 @@ def test_requests_in_a_loop_give_first_token_pace_and_pauses(tmp_path: Path) -> 
 
 def test_a_pause_is_the_longest_gap_around_a_prompt() -> None:
     times = [0.0, 0.1, 0.2, 0.9, 1.0, 1.1]
-    assert max(_gaps(times, 0.25, 0.8)) == pytest.approx(0.7)
-    assert max(_gaps(times, 0.05, 0.15)) == pytest.approx(0.1)
-    assert max(_gaps(times, 0.15, 0.95)) == pytest.approx(0.7)
-    assert _gaps(times, 2.0, 3.0) == _gaps([], 0.0, 1.0) == _gaps(times, -2.0, -1.0) == []
+    prompts = [(0.25, 0.8), (0.05, 0.15), (0.15, 0.95), (2.0, 3.0), (-2.0, -1.0)]
+    pauses = longest_pauses(prompts, [times, []])
+    assert pauses == [pytest.approx(0.7), pytest.approx(0.1), pytest.approx(0.7), None, None]
 
 
 def test_a_loop_shares_prompts_as_the_plan_expects(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_a_loop_shares_prompts_as_the_plan_expects(tmp_path: Path) -> None:
 
 
 def test_every_predicted_figure_can_be_judged() -> None:
-    from qwendeploy.verification.verdict import JUDGED
+    from qwendeploy.verification.quantities import JUDGED
 
     figures = set(Predictions.model_fields) - {"reasons"}
     assert set(JUDGED) == figures

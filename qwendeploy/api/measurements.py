@@ -50,11 +50,13 @@ def verify(
     Raises:
         UserError: bad address, plan, key or model, or the directory holds a run already.
         EnvironmentProblem: the server cannot be reached or generates nothing.
+        NotSaved: the report could not be written; it holds the report.
         KeyboardInterrupt: after what was measured is saved.
     """
     from functools import partial
 
     from qwendeploy.documents.files import read_plan
+    from qwendeploy.errors import EnvironmentProblem, NotSaved
     from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
     from qwendeploy.verification.target import address_of, resolve_target
     from qwendeploy.verification.verifying import report_on, verify_once
@@ -67,13 +69,16 @@ def verify(
         claim_directory(directory, (RUN_FILE, *REPORT_FILES), force=force)
     once = partial(verify_once, plan, target, wanted, told=told, inputs=dict(inputs or {}))
     if boots == 1:
-        run, count = once(directory=directory, run_id=run_id), 1
+        run = once(directory=directory, run_id=run_id)
     else:
         start = partial(_start_anew, plan_file, told) if plan_file is not None else None
-        run, count = _over_boots(once, boots, start, directory=directory, run_id=run_id)
-    report = report_on(run, plan, rate_only=rate_only, boots=count)
+        run = _over_boots(once, boots, start, directory=directory, run_id=run_id)
+    report = report_on(run, plan, rate_only=rate_only)
     if directory is not None:
-        write_report(directory, report, plan)
+        try:
+            write_report(directory, report, plan)
+        except EnvironmentProblem as problem:
+            raise NotSaved(problem, report) from None
     return run, report
 
 
@@ -97,8 +102,8 @@ def _over_boots(
     *,
     directory: Path | None,
     run_id: str | None,
-) -> tuple[RunDocument, int]:
-    """Return the pooled run of several boots, each in a directory of its own, and their number."""
+) -> RunDocument:
+    """Return the pooled run of several boots, each in a directory of its own."""
     from qwendeploy.verification.boots import pool_runs
     from qwendeploy.verification.writer import write_run
 
@@ -108,10 +113,10 @@ def _over_boots(
             start()
         place = directory / f"boot-{boot}" if directory else None
         runs.append(once(directory=place, run_id=f"{run_id}-{boot}" if run_id else None))
-    run, count = pool_runs(runs)
+    run, _ = pool_runs(runs)
     if directory is not None:
         write_run(directory, run)
-    return run, count
+    return run
 
 
 def _start_anew(plan_file: Path, told: Callable[[str, float | None], None]) -> None:

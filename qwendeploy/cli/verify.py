@@ -12,8 +12,8 @@ import click
 
 from qwendeploy import api
 from qwendeploy.cli._common import COUNT_LIST, TOKEN_LIST, TOKENS, FiniteRange
-from qwendeploy.documents import Content
-from qwendeploy.errors import ExitCode, UserError
+from qwendeploy.documents import Content, VerifyReport
+from qwendeploy.errors import ExitCode, NotSaved, UserError
 from qwendeploy.reporting.progress import progress
 from qwendeploy.reporting.verify_text import self_test_text, verify_text
 
@@ -185,14 +185,24 @@ def command(
         text = f"what was measured is in {saved}" if saved.exists() else "nothing was measured"
         click.echo(f"interrupted; {text}", err=True)
         sys.exit(ExitCode.INTERRUPTED)
+    except NotSaved as problem:
+        _show(problem.result, as_json=as_json)
+        click.echo(f"error: {problem}", err=True)
+        return problem.exit_code
     if export_bench is not None:
         api.export_bench(run, export_bench, force=force)
+    _show(report, as_json=as_json)
+    if not as_json:
+        click.echo(f"written: {directory} (run.json, verify.json, verify.txt, report.html)")
+    return report.exit_code
+
+
+def _show(report: VerifyReport, *, as_json: bool) -> None:
+    """Print a report."""
     if as_json:
         click.echo(report.model_dump_json(by_alias=True, indent=2))
     else:
         click.echo(verify_text(report), nl=False)
-        click.echo(f"written: {directory} (run.json, verify.json, verify.txt, report.html)")
-    return report.exit_code
 
 
 def _self_test(as_json: bool) -> int:

@@ -6,6 +6,7 @@ of one run are seconds since its start on a clock that does not jump.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import Field
@@ -51,6 +52,14 @@ class Gate(Model):
     transcript: tuple[dict[str, Any], ...] = ()
 
 
+def boot_name(starts: Iterable[float]) -> str | None:
+    """Return the name of a boot from the start times of its processes, ``None`` without any.
+
+    The name holds every one of them: two sets of replicas never share it by a sum.
+    """
+    return "+".join(f"{start:.2f}" for start in sorted(starts)) or None
+
+
 class ServerFacts(Model):
     """What the server says of itself; ``None`` is *not offered*."""
 
@@ -63,7 +72,7 @@ class ServerFacts(Model):
     engine: Literal["vllm", "llama.cpp", "unknown"] = "unknown"
     max_model_len: int | None = None
     boot_id: str | None = None
-    """Start time of the server's process: two runs with one boot id are not independent."""
+    """Start times of the server's processes: two runs with one boot id are not independent."""
     cache_config: dict[str, str] = Field(default_factory=dict)
     kv_pool_blocks: int | None = None
     kv_pool_tokens: int | None = None
@@ -148,6 +157,8 @@ class Window(Model):
     turnover: bool = False
     """A stream of ours ended inside, though the server kept none waiting: no rate of all streams.
     """
+    others: bool = False
+    """The server worked for others too: more ran than ours, or requests ended that were not."""
     note: str = ""
 
 
@@ -178,6 +189,10 @@ class Step(Model):
     duration_s: float = 0.0
     prompt_tokens: float | None = None
     """Mean prompt length by the server's count."""
+    prompt_asked: float | None = None
+    """Prompt length that was asked for."""
+    client_limit: str = ""
+    """Why the client may have been the limit of this load; empty if it was not."""
     texts: dict[str, int] = Field(default_factory=dict)
     """Streams by the kind of text that they were given and continue."""
     context_mean: float | None = None

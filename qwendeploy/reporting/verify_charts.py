@@ -13,7 +13,7 @@ from html import escape
 
 from qwendeploy.documents import Distribution, TimelinePoint, Verdict
 from qwendeploy.figures import Figure
-from qwendeploy.units import format_count
+from qwendeploy.units import format_count, format_tokens
 
 Scale = Callable[[float], float]
 
@@ -78,6 +78,9 @@ def band_chart(verdicts: Sequence[Verdict], name_of: Callable[[str], str]) -> st
             f'width="{max(1.5, right - left):.1f}" height="12"/>'
         )
         body.append(_whisker(x, measured, predicted.value, y + 20, verdict.outcome))
+        if measured.value > high * predicted.value:
+            beyond = f"{measured.value / predicted.value:,.0%} ▸"
+            body.append(f'<text class="value" x="{WIDTH - 16}" y="{y + 24}">{beyond}</text>')
     return svg(height, body, "measured intervals against predicted bands, prediction = 100 %")
 
 
@@ -123,7 +126,7 @@ def rate_chart(points: Sequence[RatePoint], by: str) -> str | None:
 
     body = _frame(top, y, height, "tok/s")
     for place in places:
-        text = f"{place // 1024}k" if by == "context" and place >= 1024 else str(place)
+        text = format_tokens(place) if by == "context" else str(place)
         body.append(f'<text class="tick" x="{x(place):.1f}" y="{height - 10}">{text}</text>')
     for point in shown:
         at = x(point.place(by))

@@ -62,11 +62,16 @@ def gauge(metrics: str, *names: str, mean: bool = False) -> float | None:
     Of several names the first that is there counts.
     """
     for name in names:
-        found = [match["value"] for match in _SAMPLE.finditer(metrics) if match["name"] == name]
         try:
-            values = [float(value) for value in found]
+            values = samples(metrics, name)
         except ValueError:
             return None
         if values:
             return sum(values) / (len(values) if mean else 1)
     return None
+
+
+def samples(metrics: str, name: str) -> tuple[float, ...]:
+    """Return every value of one name; raises ValueError if one is no number."""
+    found = (match["value"] for match in _SAMPLE.finditer(metrics) if match["name"] == name)
+    return tuple(float(value) for value in found)

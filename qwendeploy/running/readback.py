@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import Plan
+from qwendeploy.documents.run import boot_name
 from qwendeploy.figures import Figure
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.running import http
@@ -77,13 +78,19 @@ def server_pages(launch: Launch, *, api_key: str | None) -> ServerPages:
     metrics = http.get(f"{launch.base_url}/metrics", api_key=api_key)
     config = http.cache_config(metrics.text) if metrics.status == 200 else {}
     blocks = config.get("num_gpu_blocks", "")
-    started = http.gauge(metrics.text, "process_start_time_seconds")
     return ServerPages(
         models=models if isinstance(models, dict) else {},
         cache_config=config,
         blocks=int(blocks) if blocks.isdigit() else None,
-        boot_id=None if started is None else f"{started:.2f}",
+        boot_id=_boot_of(metrics.text),
     )
+
+
+def _boot_of(metrics: str) -> str | None:
+    try:
+        return boot_name(http.samples(metrics, "process_start_time_seconds"))
+    except ValueError:
+        return None
 
 
 def compare(

@@ -41,7 +41,7 @@ def boot_of(row: PoolRow) -> str | None:
 
     A start's own run may not confirm what was calibrated from it.
     """
-    match = re.search(r"\(boot ([\d.]+)\)\Z", row.evidence or "")
+    match = re.search(r"\(boot ([\d.+]+)\)\Z", row.evidence or "")
     return match[1] if match else None
 
 

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from qwendeploy.documents import Fill, Gate, RunDocument
 from qwendeploy.errors import UserError
-from qwendeploy.figures import Figure, Kind
-from qwendeploy.verification import statistics as st
 from qwendeploy.verification.comparing import identity
-from qwendeploy.verification.verdict import COUNTED
+from qwendeploy.verification.quantities import pooled
 
 
 def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
@@ -37,11 +35,10 @@ def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
     known = [boot for boot in boots if boot is not None]
     if len(set(known)) < len(known):
         raise UserError("two of the runs are of one boot; they are not independent")
-    figures = {
-        name: _pooled([run.figures.get(name) for run in runs], name) for name in first.figures
-    }
+    names = dict.fromkeys(name for run in runs for name in run.figures)
+    figures = {name: pooled([run.figures.get(name) for run in runs], name) for name in names}
     steps = tuple(step for run in runs for step in run.steps)
-    pooled = runs[-1].model_copy(
+    together = runs[-1].model_copy(
         update={
             "figures": figures,
             "steps": steps,
@@ -51,31 +48,7 @@ def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
             "status": next((r.status for r in runs if r.status != "complete"), "complete"),
         }
     )
-    return pooled, len(runs)
-
-
-def _pooled(figures: Sequence[Figure | None], name: str) -> Figure | None:
-    known = [figure for figure in figures if figure is not None]
-    if not known:
-        return None
-    values = [figure.value for figure in known]
-    if name in COUNTED:
-        return known[-1].model_copy(
-            update={"low": min(values), "high": max(values), "n": len(values)}
-        )
-    if len(known) < 2:
-        return known[0]
-    interval = st.t_interval(values)
-    return Figure(
-        value=interval.mean,
-        unit=known[0].unit,
-        low=interval.low,
-        high=interval.high,
-        level=interval.level,
-        kind=Kind.MEASURED_HERE,
-        source=f"{len(known)} boots",
-        n=len(known),
-    )
+    return together, len(runs)
 
 
 def _worst_fill(runs: Sequence[RunDocument]) -> Fill:

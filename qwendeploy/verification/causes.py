@@ -18,7 +18,15 @@ from qwendeploy.verification.causes_of_machine import (
     smaller_pool,
     throttled,
 )
-from qwendeploy.verification.evidence import RESTARTED, Evidence, Signature, ended_early, warned
+from qwendeploy.verification.doubts import COUNT_DIFFERENCE, other_prompts
+from qwendeploy.verification.evidence import (
+    RESTARTED,
+    Evidence,
+    Signature,
+    beside_others,
+    ended_early,
+    warned,
+)
 from qwendeploy.verification.expected import applied_differences
 
 
@@ -91,21 +99,18 @@ def usage_contradicts(evidence: Evidence) -> Cause | None:
     )
 
 
-COUNT_DIFFERENCE = 0.03
-"""Relative difference of token counts from which it is not the edges of the scrapes."""
-
-
 def other_traffic(evidence: Evidence) -> Cause | None:
     step = evidence.decode
     if step is None:
         return None
     ratio = step.server.get("tokens_over_client")
-    # one of our own streams that just ended may still be counted beside the one after it
-    more = [w.server_running_high or 0.0 for w in step.windows if not w.turnover]
     if ratio is not None and ratio > 1 + COUNT_DIFFERENCE:
         told = f"{ratio - 1:.0%} more tokens than this client received"
-    elif more and min(more) > step.concurrency:
-        told = f"{max(more):g} requests ran, {step.concurrency} of them this client's"
+    elif beside_others(step):
+        ran = max(w.server_running_high or 0.0 for w in step.windows if not w.turnover)
+        told = f"{ran:g} requests ran, {step.concurrency} of them this client's"
+        if ran <= step.concurrency:
+            told = "requests ended that were not this client's"
     else:
         return None
     return Cause(
@@ -184,7 +189,7 @@ def other_checkpoint(evidence: Evidence) -> Cause | None:
 
 def early_ends(evidence: Evidence) -> Cause | None:
     step, server = evidence.decode, evidence.run.server
-    if step is None or server is None or not ended_early(evidence.run):
+    if step is None or server is None or not ended_early(step):
         return None
     fields = [name for name in ("ignore_eos", "min_tokens") if name in server.accepted_fields]
     taken = f"{' and '.join(fields)} are taken and not kept" if fields else "ignore_eos is refused"
@@ -193,6 +198,19 @@ def early_ends(evidence: Evidence) -> Cause | None:
         text="answers end before the windows are over: prompts are part of what was measured",
         evidence=f"{step.requests.succeeded} answers ended by themselves; {taken}",
         fix="measure at the engine itself, not behind what caps answers; or `--shape mixed`",
+    )
+
+
+def other_lengths(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    told = other_prompts(step) if step is not None else ""
+    if not told:
+        return None
+    return Cause(
+        id="other-prompts",
+        text="prompts reach the engine with another length than they were sent with",
+        evidence=told,
+        fix="does the server or what stands before it cut prompts? measure at the engine itself",
     )
 
 
@@ -309,6 +327,7 @@ SIGNATURES: tuple[Signature, ...] = (
     other_checkpoint,
     not_as_asked,
     # what the load met
+    other_lengths,
     early_ends,
     fewer_streams,
     preempted,

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from qwendeploy.errors import EnvironmentProblem
+from qwendeploy.verification.backing_off import BackingOff, retry_after
+from qwendeploy.verification.metrics import Metrics
 from qwendeploy.verification.records import (
     ChunkReader,
     InvalidChunk,
@@ -39,6 +41,9 @@ STALE_ATTEMPTS = 4
 """Some servers close a connection after a stream that they had promised to keep; a request that
 meets such a one is sent again on another, its time starting anew."""
 
+ASKED_AGAIN = 3
+"""Times that a question is put to a server that asks to come back later."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -60,6 +65,8 @@ class Page:
     text: str
     location: str = ""
     """Where a redirect points, without credentials."""
+    retry_after: float | None = None
+    """Seconds after which a refusing server wants to be asked again."""
 
     def json(self) -> Any:
         """Return the parsed body, ``None`` if it is not JSON."""
@@ -77,8 +84,20 @@ class Client:
         self.limits = limits or Limits()
         self._session: aiohttp.ClientSession | None = None
         self._counter = 0
+        self.backing_off = BackingOff()
         self.metrics_at: tuple[str, ...] = ()
         """Where the replicas tell their metrics; empty for the target itself."""
+        self.places: dict[str, str] = {}
+        """Addresses of pages that are not below the target's own."""
+        self.serves: tuple[str, ...] = ()
+        """Names of what is measured, the wanted one first: whose metrics are ours."""
+        self.held_tokens = True
+        """Whether chunks without text hold tokens, where chunks are what is counted."""
+        self.last_metrics: Metrics | None = None
+        self.restarted = False
+        """Whether metrics came from another process than those before."""
+        self.metrics_of_another = False
+        """Whether the metrics page is not of the server that answers, and so not read."""
 
     async def __aenter__(self) -> Self:
         import aiohttp
@@ -148,7 +167,7 @@ class Client:
             async with asyncio.timeout(timeout):
                 async with self.session.request(
                     method,
-                    self.target.url(path) if base is None else base + path,
+                    (base or self.places.get(path, self.target.base_url)) + path,
                     json=body,
                     headers=headers,
                     proxy=self.target.proxy,
@@ -156,7 +175,9 @@ class Client:
                 ) as answer:
                     raw = await _bounded(answer.content)
                     where = redact(answer.headers.get("Location", ""))
-                    return Page(answer.status, raw.decode("utf-8", "replace"), where)
+                    text = raw.decode("utf-8", "replace")
+                    later = retry_after(answer.status, answer.headers)
+                    return Page(answer.status, text, where, later)
         except ssl.SSLError as problem:
             raise OSError(f"TLS: {problem}") from problem
         except aiohttp.ClientError as problem:
@@ -174,13 +195,15 @@ class Client:
         """Send one streaming request and return its record, complete however it ended.
 
         ``arrival(time, tokens)`` is called for every chunk with tokens. Cancelling the task closes
-        the connection, which makes the server stop generating, and marks the record.
+        the connection, which makes the server stop generating, and marks the record. Nothing is
+        sent before the moment that an earlier refusal named.
         """
         record = record if record is not None else Record(self._next())
         record.limit = int(body.get("max_tokens") or 0)
         payload = json.dumps(body, ensure_ascii=False).encode()
-        reader = ChunkReader(record, keep=keep)
+        reader = ChunkReader(record, keep=keep, held=self.held_tokens)
         try:
+            await self.backing_off.wait()
             for attempt in range(STALE_ATTEMPTS):
                 record.sent_at = time.perf_counter()
                 last = attempt == STALE_ATTEMPTS - 1
@@ -192,6 +215,14 @@ class Client:
         finally:
             record.ended_at = time.perf_counter()
             check_usage(record)
+        return record
+
+    async def ask(self, body: dict[str, Any], *, keep: bool = False) -> Record:
+        """Return the record of a request that is sent again when a refusal names a time for it."""
+        for _ in range(ASKED_AGAIN):
+            record = await self.stream(body, keep=keep)
+            if record.retry_after is None:
+                break
         return record
 
     def _next(self) -> int:
@@ -225,6 +256,9 @@ class Client:
                 ) as answer:
                     record.status = answer.status
                     if answer.status != 200:
+                        record.retry_after = retry_after(answer.status, answer.headers)
+                        if record.retry_after is not None:
+                            self.backing_off.told(record.retry_after)
                         text = (await answer.content.read(2000)).decode("utf-8", "replace")
                         record.fail("status", f"{answer.status}: {_message(text)}")
                         return True

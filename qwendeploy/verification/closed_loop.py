@@ -8,7 +8,6 @@ moment the load is stopped; requests that were still running then are in no late
 from __future__ import annotations
 
 import asyncio
-import bisect
 import itertools
 import random
 import time
@@ -21,6 +20,7 @@ from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.decode_figures import measured, server_differences
+from qwendeploy.verification.pauses import longest_pauses
 from qwendeploy.verification.records import Record
 from qwendeploy.verification.server import Surface
 from qwendeploy.verification.streams import Streams, Turn
@@ -95,13 +95,6 @@ def _by_batches(seconds: Sequence[float | None]) -> Figure | None:
     return measured(st.t_interval(means), "ms")
 
 
-def _gaps(times: Sequence[float], start: float, end: float) -> list[float]:
-    """Return the gaps between chunks that lie wholly or in part between two moments."""
-    low = max(0, bisect.bisect_right(times, start) - 1)
-    high = min(len(times) - 1, bisect.bisect_left(times, end))
-    return [times[i + 1] - times[i] for i in range(low, high)]
-
-
 class ClosedLoop:
     """One closed loop in progress."""
 
@@ -125,6 +118,8 @@ class ClosedLoop:
         self.begin = time.perf_counter()
         self.from_: float | None = None
         self.to: float | None = None
+        self.whole = False
+        """The plateau was as long as wanted, or ended by the server."""
 
     def _length(self, chooser: random.Random, length: int) -> int:
         spread = self.settings.spread
@@ -169,8 +164,8 @@ class ClosedLoop:
         self.turn_of[len(self.streams.records)] = (len(talk) + 1) // 2
         return talk
 
-    async def run(self) -> Step:
-        """Run until the plateau is over and return what it showed."""
+    async def run(self) -> None:
+        """Run until the plateau is over; ``step`` tells what it showed, also if it was cut."""
         try:
             await self.watch.look()
             self.streams.start()
@@ -178,7 +173,6 @@ class ClosedLoop:
                 await self._plateau()
         finally:
             await self.streams.stop()
-        return self.step()
 
     async def _plateau(self) -> None:
         settings = self.settings
@@ -202,6 +196,7 @@ class ClosedLoop:
             self.told(f"{settings.shape}: {done} requests done", share)
             await asyncio.sleep(min(0.25, max(0.005, self.from_ + settings.seconds - now)))
         self.to = time.perf_counter()
+        self.whole = True
         await self.watch.look()
 
     def _inside(self) -> list[Record]:
@@ -258,7 +253,7 @@ class ClosedLoop:
             concurrency=settings.concurrency,
             context=settings.isl + settings.osl,
             contexts="separate",
-            status="complete" if inside else "failed",
+            status="failed" if not inside else "complete" if self.whole else "incomplete",
             duration_s=time.perf_counter() - self.begin,
             prompt_tokens=st.mean(prompts) if prompts else None,
             counted="continuous" if self.surface.facts.continuous_usage else "final",
@@ -304,23 +299,10 @@ class ClosedLoop:
         return figures, reasons
 
     def _pauses(self, inside: list[Record]) -> list[float]:
-        """Return, for each prompt, the longest gap of any other stream while it was worked on.
-
-        The last chunk before the prompt came and the first after its first token bound the gaps.
-        """
-        found = []
-        for prompt in inside:
-            if prompt.first_at is None:
-                continue
-            gaps = [
-                gap
-                for other in self.streams.records
-                if other is not prompt and other.first_at is not None
-                for gap in _gaps(other.chunk_times, prompt.sent_at, prompt.first_at)
-            ]
-            if gaps:
-                found.append(max(gaps))
-        return found
+        """Return the longest gap of the other streams for each prompt that met any."""
+        prompts = [(r.sent_at, r.first_at) for r in inside if r.first_at is not None]
+        pauses = longest_pauses(prompts, [record.chunk_times for record in self.streams.records])
+        return [pause for pause in pauses if pause is not None]
 
     def _distributions(self, inside: list[Record]) -> list[Any]:
         found = [

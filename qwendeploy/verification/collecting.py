@@ -7,9 +7,9 @@ from typing import Any
 
 from qwendeploy.documents import Fill, Plan, Step
 from qwendeploy.figures import Figure, Kind, exact
+from qwendeploy.verification.quantities import RATE
 from qwendeploy.verification.records import Record
 from qwendeploy.verification.settings import Point
-from qwendeploy.verification.verdict import RATE
 
 
 def collect_figures(

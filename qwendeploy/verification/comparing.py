@@ -18,11 +18,10 @@ from qwendeploy.documents.files import read_document, schema_of
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Figure
 from qwendeploy.verification import statistics as st
-from qwendeploy.verification.verdict import COUNTED, OF_REQUESTS, undecidable
+from qwendeploy.verification.doubts import undecidable
+from qwendeploy.verification.quantities import COUNTED, OF_REQUESTS, over_boots
 
 OF_LOOPS = (*OF_REQUESTS, "goodput_rps", "requests_rps")
-ENOUGH_BOOTS = 3
-"""Boots from which the spread between them is measured (DESIGN §7)."""
 
 
 @dataclass(frozen=True)
@@ -224,15 +223,10 @@ def _difference(name: str, a: Figure | None, b: Figure | None, *, same_boot: boo
     if a.n < 2 or b.n < 2:
         return Difference(name, a, b, change, None, None, None, "a single value has no interval")
     half = math.hypot(a.high - a.low, b.high - b.low) / 2 / abs(a.value)
-    if not same_boot and not all(_over_boots(figure) for figure in (a, b)):
+    if not same_boot and not all(over_boots(figure) for figure in (a, b)):
         half = math.hypot(half, st.BOOT_SPREAD * math.sqrt(2))
     low, high = change - half, change + half
     return Difference(name, a, b, change, low, high, not low <= 0 <= high)
-
-
-def _over_boots(figure: Figure) -> bool:
-    """Whether the interval is over boots, and so holds what one differs from the next."""
-    return figure.n >= ENOUGH_BOOTS and figure.source == f"{figure.n} boots"
 
 
 def compare_plans(a: Plan, b: Plan) -> Comparison:

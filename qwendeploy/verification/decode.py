@@ -66,6 +66,7 @@ class Decode:
         self.load = DecodeLoad(settings, surface, self.streams, self.watch, time.perf_counter())
         self.prompt = prompt_length(settings, surface.facts.max_model_len)
         self.limit = self._output_limit()
+        self.load.prompt = self.prompt
         self.texts = self._texts()
 
     def _output_limit(self) -> int:

@@ -12,6 +12,7 @@ from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.decode_load import DecodeLoad
 from qwendeploy.verification.drafting import PACED
+from qwendeploy.verification.evidence import FEW_WINDOWS
 from qwendeploy.verification.metrics import Metrics
 
 SOURCE = "this run"
@@ -55,6 +56,7 @@ def decode_step(load: DecodeLoad) -> Step:
         status="failed" if broken or not windows else "complete" if load.whole else "incomplete",
         duration_s=time.perf_counter() - load.begin,
         prompt_tokens=st.mean(prompts) if prompts else None,
+        prompt_asked=load.prompt,
         texts=dict(Counter(load.surface.prompts.kind_at(i) for i in range(settings.concurrency))),
         context_mean=mean,
         counted=load.counted,
@@ -85,9 +87,12 @@ def _mean_context(load: DecodeLoad) -> float | None:
 
 def _remarks(load: DecodeLoad, judged: Sequence[Window], mean: float | None) -> Iterator[str]:
     """Yield what a reader of the figures must know of the windows."""
-    if len(judged) < len(load.windows):
-        left = len(load.windows) - len(judged)
-        yield f"{left} windows left out of the figures: a stream ended inside"
+    left = [window for window in load.windows if window not in judged]
+    ended = sum(window.turnover for window in left)
+    if ended:
+        yield f"{ended} windows left out of the figures: a stream ended inside"
+    if len(left) > ended:
+        yield f"{len(left) - ended} windows left out: the server worked for others too"
     if load.counted in ("chunk_ratio", "final"):
         yield (
             "the server does not count tokens per chunk: windows are chunks times their mean length"
@@ -100,12 +105,16 @@ def _remarks(load: DecodeLoad, judged: Sequence[Window], mean: float | None) -> 
 
 
 def judged_windows(windows: Sequence[Window]) -> list[Window]:
-    """Return the windows that tell the rate: without those in which a stream of ours ended.
+    """Return the windows that tell the rate of our streams alone.
 
-    Where fewer than two are left, all of them.
+    Left out are those in which a stream of ours ended, and of the rest those in which the server
+    worked for others; where fewer than two would be left, they stay.
     """
-    kept = [window for window in windows if not window.turnover]
-    return kept if len(kept) >= 2 else list(windows)
+    whole = [window for window in windows if not window.turnover]
+    if len(whole) < FEW_WINDOWS:
+        return list(windows)
+    alone = [window for window in whole if not window.others]
+    return alone if len(alone) >= FEW_WINDOWS else whole
 
 
 def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]]:
@@ -184,9 +193,16 @@ def _tokens_over_client(load: DecodeLoad) -> float | None:
 
     Above 1: somebody else is served too. Below: the usage that we count by says too much.
     """
-    if not load.spans or load.counted != "continuous":
+    if load.counted != "continuous":
         return None
-    return load.watch.around_with_tokens(load.spans[0].start, load.spans[-1].end)
+    judged = judged_windows(load.windows)
+    pairs = [
+        pair
+        for span, window in zip(load.spans, load.windows, strict=True)
+        if window in judged and (pair := load.watch.counted(span.start, span.end))
+    ]
+    ours = sum(units for _, units in pairs)
+    return sum(grown for grown, _ in pairs) / ours if ours else None
 
 
 def _chunk_gaps(load: DecodeLoad) -> list[float]:

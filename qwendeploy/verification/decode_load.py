@@ -54,6 +54,8 @@ class DecodeLoad:
     whole: bool = False
     """All windows were measured, or those that decide; false while it runs or if cut short."""
     counted: Counted = "none"
+    prompt: int | None = None
+    """Prompt tokens that were asked for."""
     ratio: Ratio | None = None
     """Tokens of a chunk, where that is how tokens are counted."""
 
@@ -77,8 +79,13 @@ class DecodeLoad:
             doubts.append(f"{low} of {settings.concurrency} streams decoded")
         if running and min(running) < settings.concurrency:
             doubts.append(f"server ran {min(running):g}")
-        if running and max(running) > settings.concurrency:
+        # one of our own streams that just ended may still be counted beside the one after it
+        others = bool(running) and max(running) > settings.concurrency
+        if others:
             doubts.append(f"server ran {max(running):g}, more than ours")
+        elif self.watch.ended_of_others(span.start, span.end, self.streams.changes):
+            others = True
+            doubts.append("requests of others ended")
         if waiting and max(waiting) > 0:
             doubts.append(f"{max(waiting):g} waited")
         if preempted:
@@ -100,6 +107,7 @@ class DecodeLoad:
                 acceptance_length=length,
                 kv_usage=max(usage) if usage else None,
                 clean=not doubts,
+                others=others,
                 turnover=bool(changed) and not preempted and not (waiting and max(waiting) > 0),
                 note="; ".join(doubts),
             )
@@ -113,9 +121,9 @@ class DecodeLoad:
         """
         if self.surface.facts.continuous_usage:
             return 1.0, "continuous"
-        counted = self.watch.around_with_tokens(span.start, span.end)
-        if counted is not None:
-            return counted, "metrics"
+        counted = self.watch.counted(span.start, span.end)
+        if counted is not None and counted[0]:
+            return counted[0] / counted[1], "metrics"
         finished = ratio_of(self.streams.records)
         self.ratio = finished or self.surface.per_chunk
         if self.ratio is None:

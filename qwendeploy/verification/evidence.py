@@ -10,6 +10,8 @@ from qwendeploy.verification.drafting import Acceptance, acceptance_of
 
 RESTARTED = "the server restarted while it was measured"
 """Begin of the warning of a run whose server is not the one that it began with."""
+FEW_WINDOWS = 2
+"""Windows that an interval needs."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,8 @@ class Evidence:
 
     @property
     def decode(self) -> Step | None:
-        """The step that measured the operating point."""
-        steps = [step for step in self.run.steps if step.shape == "decode"]
-        return steps[0] if steps else None
+        """The step that measured the operating point, of several boots the first."""
+        return next(iter(points_of(self.run)), None)
 
     @property
     def accepted(self) -> Acceptance | None:
@@ -49,10 +50,22 @@ def warned(run: RunDocument, begin: str) -> str:
     return next((text for text in run.warnings if text.startswith(begin)), "")
 
 
-def ended_early(run: RunDocument) -> bool:
+def points_of(run: RunDocument) -> tuple[Step, ...]:
+    """Return the decode loads at the operating point, one a boot."""
+    here = (run.operating_point.get("concurrency"), run.operating_point.get("context"))
+    decodes = [step for step in run.steps if step.shape == "decode"]
+    at = [step for step in decodes if (step.concurrency, step.context) == here]
+    return tuple(at or decodes[:1])
+
+
+def ended_early(step: Step) -> bool:
     """Whether too few windows are left in which no stream of ours ended."""
-    for step in run.steps:
-        ended = [window.turnover for window in step.windows]
-        if step.shape == "decode" and any(ended) and ended.count(False) < 2:
-            return True
-    return False
+    ended = [window.turnover for window in step.windows]
+    return step.shape == "decode" and any(ended) and ended.count(False) < FEW_WINDOWS
+
+
+def beside_others(step: Step) -> bool:
+    """Whether too few windows are left in which the server worked for this client alone."""
+    windows = [window for window in step.windows if not window.turnover]
+    alone = sum(not window.others for window in windows)
+    return step.shape == "decode" and alone < len(windows) and alone < FEW_WINDOWS

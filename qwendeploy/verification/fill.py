@@ -187,7 +187,7 @@ class FillRun:
             self.told(f"fill: one request at {length} tokens", None)
             text = prompts.text(wanted, f"{self.settings.seed}-full-{attempt}")
             body = self.surface.body([{"role": "user", "content": text}], output)
-            record = await self.client.stream(body)
+            record = await self.client.ask(body)
             if record.status != 400:
                 break
             wanted = int(wanted * SHORTER)

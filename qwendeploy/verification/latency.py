@@ -72,7 +72,7 @@ async def measure_latency(
         text = surface.prompts.text(context, f"{settings.seed}-{repeat}")
         told(f"cold prompt {repeat + 1} of {settings.repeats}", repeat / settings.repeats)
         cold.append(await _one(client, surface, text))
-        if cold[-1].failure:
+        if cold[-1].failure and cold[-1].retry_after is None:
             break
     ended = await scrape(client) if before else None
     unserved = ""

@@ -6,8 +6,12 @@ Values of several label sets (engines, models) are summed, gauges of one pool av
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from qwendeploy.documents.run import boot_name
 
 COUNTERS: dict[str, tuple[str, ...]] = {
     "preemptions": ("vllm:num_preemptions_total",),
@@ -68,15 +72,17 @@ GAUGES: dict[str, tuple[str, ...]] = {
         "llamacpp:kv_cache_usage_ratio",
         "sglang:token_usage",
     ),
-    "start_time": ("process_start_time_seconds",),
 }
+STARTED = "process_start_time_seconds"
 AVERAGED = {"kv_usage"}
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 CONFIG = "vllm:cache_config_info"
 _WANTED = {name for names in (COUNTERS | GAUGES).values() for name in names} | {
     PER_POSITION,
     CONFIG,
+    STARTED,
 }
+Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,10 @@ class Metrics:
     cache_config: dict[str, str] = field(default_factory=dict)
     live: bool = False
     """Generated tokens are counted as they come."""
+    started: tuple[float, ...] = ()
+    """Start times of the processes, in order: what tells one server from another."""
+    models: frozenset[str] = frozenset()
+    """Names of the models that the page counts for."""
     engines: int = 1
     """Label sets of the running gauge: data-parallel engines behind one server."""
 
@@ -105,15 +115,21 @@ class Metrics:
             return None
         return now - then
 
-    @property
-    def started(self) -> float | None:
-        """Start time of the process, of several their sum: what tells one from another."""
-        return self.values.get("start_time")
+    def restarted_since(self, before: Metrics) -> bool:
+        """Whether another process counts: it started at another time, or a counter fell."""
+        if self.started and before.started and self.started != before.started:
+            return True
+        return any(
+            now < then
+            for name in COUNTERS
+            if (now := self.values.get(name)) is not None
+            and (then := before.values.get(name)) is not None
+        )
 
     @property
     def boot_id(self) -> str | None:
-        """Start time as the name of a boot."""
-        return None if self.started is None else f"{self.started:.2f}"
+        """Start times as the name of a boot."""
+        return boot_name(self.started)
 
     def acceptance_length(self, before: Metrics) -> float | None:
         """Return 1 + accepted/drafts over the stretch, ``None`` without drafting or drafts."""
@@ -137,20 +153,21 @@ class Metrics:
         return int(text) if text.isdigit() else None
 
 
-def parse_metrics(text: str) -> Metrics:
-    """Return the quantities of a Prometheus page; raises ValueError if it is none.
+def parse_metrics(text: str, ours: Sequence[str] = ()) -> Metrics:
+    """Return the quantities of a Prometheus or OpenMetrics page, those that are numbers.
 
-    Lines of other names are dropped first: the whole page of an engine takes the parser several
-    milliseconds, which a running measurement would see as jitter.
+    Where the page counts for several models, those of ``ours`` count, the first of them that is
+    there; where it counts for none of them, none of its quantities is offered.
     """
-    from prometheus_client.parser import text_string_to_metric_families
-
-    lines = [line for line in text.splitlines() if line.split("{")[0].split(" ")[0] in _WANTED]
-    text = "\n".join([*lines, ""])
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    samples = _samples(text)
+    names = _models(samples)
+    if len(names) > 1:
+        kept = next(({name} for name in ours if name in names), set())
+        samples = {
+            name: left
+            for name, found in samples.items()
+            if (left := [s for s in found if s[0].get("model_name", "") in kept | {""}])
+        }
     values: dict[str, float] = {}
     for name, candidates in (COUNTERS | GAUGES).items():
         found = _first(samples, candidates)
@@ -159,15 +176,63 @@ def parse_metrics(text: str) -> Metrics:
             values[name] = total / len(found) if name in AVERAGED else total
     positions: dict[int, float] = {}
     for labels, value in samples.get(PER_POSITION, ()):
-        position = int(labels.get("position", "0"))
-        positions[position] = positions.get(position, 0.0) + value
+        place = labels.get("position", "0")
+        if place.isdigit():
+            positions[int(place)] = positions.get(int(place), 0.0) + value
     config = samples.get(CONFIG)
     return Metrics(
         values=values,
         accepted_by_position=tuple(positions[key] for key in sorted(positions)),
         cache_config=dict(config[0][0]) if config else {},
         live=LIVE in samples,
+        started=tuple(sorted(value for _, value in samples.get(STARTED, ()))),
+        models=_models(samples),
         engines=len(_first(samples, GAUGES["running"]) or ()) or 1,
+    )
+
+
+def _samples(text: str) -> Samples:
+    """Return the finite samples of the names that are wanted; unreadable lines are left out.
+
+    Other lines are dropped first: the whole page of an engine takes the parser several
+    milliseconds, which a running measurement would see as jitter.
+    """
+    lines = [line.partition(" # {")[0] for line in text.splitlines() if _name(line) in _WANTED]
+    try:
+        return _parsed(lines)
+    except ValueError:
+        samples: Samples = {}
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                for name, found in _parsed([line]).items():
+                    samples.setdefault(name, []).extend(found)
+        return samples
+
+
+def _name(line: str) -> str:
+    """Return the name with which a line of a page begins."""
+    return line.partition("{")[0].partition(" ")[0].partition("\t")[0]
+
+
+def _parsed(lines: Sequence[str]) -> Samples:
+    """Return the finite samples of lines without exemplars; raises ValueError if one is none."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    samples: Samples = {}
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+        for sample in family.samples:
+            if math.isfinite(sample.value):
+                samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    return samples
+
+
+def _models(samples: Samples) -> frozenset[str]:
+    """Return the models that samples are labelled with."""
+    return frozenset(
+        name
+        for found in samples.values()
+        for labels, _ in found
+        if (name := labels.get("model_name"))
     )
 
 
@@ -189,11 +254,11 @@ def together(pages: Sequence[Metrics]) -> Metrics:
         else (),
         cache_config=pages[0].cache_config,
         live=all(page.live for page in pages),
+        started=tuple(sorted(start for page in pages for start in page.started)),
+        models=frozenset(name for page in pages for name in page.models),
         engines=sum(page.engines for page in pages),
     )
 
 
-def _first(
-    samples: dict[str, list[tuple[dict[str, str], float]]], names: Iterable[str]
-) -> list[tuple[dict[str, str], float]] | None:
+def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]] | None:
     return next((samples[name] for name in names if name in samples), None)

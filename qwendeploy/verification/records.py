@@ -44,8 +44,12 @@ class Record:
     failure: FailureKind | None = None
     message: str = ""
     usage_problem: str = ""
+    retry_after: float | None = None
+    """Seconds after which a refusal asked to be tried again."""
     text_chunks: int = 0
     """Chunks that carried text, whatever usage says."""
+    held_chunks: int = 0
+    """Chunks after the first text that might hold a token without text yet."""
     text: str = ""
     reasoning: str = ""
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
@@ -105,7 +109,10 @@ def ratio_of(records: Sequence[Record]) -> Ratio | None:
     chunks = sum(len(record.chunk_times) - 1 for record in told)
     if not chunks:
         return None
-    value = sum((record.output_tokens or 0) - 1 for record in told) / chunks
+    tokens = sum((record.output_tokens or 0) - 1 for record in told)
+    if abs(tokens - chunks) <= len(told):
+        return Ratio(1.0, 0.0)  # one token a chunk, the end mark counted or not
+    value = tokens / chunks
     return Ratio(value, CHUNK_SPREAD / chunks**0.5 if value > 1.02 else 0.0)
 
 
@@ -120,13 +127,15 @@ class ServerSaidError(ValueError):
 class ChunkReader:
     """Applies the chunks of one stream to its record.
 
-    Without usage on every chunk a chunk with text counts as one token until the final usage tells;
-    with it, tokens are counted on the chunk that reports them, empty text included.
+    Without usage on every chunk a chunk with text counts as one token until the final usage tells,
+    and so does a later one without text, unless ``held`` says that such chunks hold none; with it,
+    tokens are counted on the chunk that reports them, empty text included.
     """
 
-    def __init__(self, record: Record, *, keep: bool = False) -> None:
+    def __init__(self, record: Record, *, keep: bool = False, held: bool = True) -> None:
         self._record = record
         self._keep = keep
+        self._held = held
         self._tokens = 0
         self._spoken = 0
         self._stale = 0
@@ -148,18 +157,21 @@ class ChunkReader:
                 raise ServerSaidError(_error_text(body.get("error") or body))
             choices = body.get("choices") or []
             usage = body.get("usage") or _usage_of_timings(body.get("timings"))
-            counted = self._usage(usage, final=not choices)
-            spoke, visible = False, False
+            last = not choices or any(choice.get("finish_reason") for choice in choices)
+            counted = self._usage(usage, final=last)
+            brought: set[str] = set()
             for choice in choices:
-                one_spoke, one_visible = self._choice(choice)
-                spoke, visible = spoke or one_spoke, visible or one_visible
+                brought |= self._choice(choice)
         except (ValueError, AttributeError, TypeError, KeyError) as problem:
             if isinstance(problem, ServerSaidError):
                 raise
             raise InvalidChunk(f"{type(problem).__name__} in {data[:80]!r}") from None
-        if visible and record.visible_at is None:
+        if "visible" in brought and record.visible_at is None:
             record.visible_at = now
-        fresh = self._fresh(counted, spoke)
+        record.text_chunks += "text" in brought
+        held = "text" not in brought and "held" in brought and record.text_chunks > 0
+        record.held_chunks += held
+        fresh = self._fresh(counted, "text" in brought or (held and self._held))
         if fresh:
             if record.first_at is None:
                 record.first_at = now
@@ -176,7 +188,6 @@ class ChunkReader:
         """
         record = self._record
         self._spoken += spoke
-        record.text_chunks += spoke
         if record.continuous and spoke:
             grown = counted is not None and counted > self._tokens
             self._stale = 0 if grown else self._stale + 1
@@ -196,7 +207,7 @@ class ChunkReader:
         if not usage:
             return None
         record = self._record
-        if usage.get("prompt_tokens") is not None:
+        if usage.get("prompt_tokens"):  # a prompt of no token is one that is not counted
             record.prompt_tokens = int(usage["prompt_tokens"])
         if usage.get("completion_tokens") is None:
             return None
@@ -212,15 +223,17 @@ class ChunkReader:
             record.cached_tokens = int(details["cached_tokens"])
         return completion
 
-    def _choice(self, choice: dict[str, Any]) -> tuple[bool, bool]:
-        """Return whether the choice carries a token, and whether a visible one."""
+    def _choice(self, choice: dict[str, Any]) -> set[str]:
+        """Return what it brings: ``text``, ``visible`` text, perhaps a token ``held`` back."""
         record = self._record
         record.finish_reason = choice.get("finish_reason") or record.finish_reason
         if "delta" not in choice:
             text = choice.get("text") or ""
             if self._keep:
                 record.text += text
-            return bool(text) or choice.get("finish_reason") is None, bool(text)
+            if text:
+                return {"text", "visible"}
+            return set() if choice.get("finish_reason") else {"held"}
         delta = choice["delta"]
         content = _plain(delta.get("content"))
         reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
@@ -231,11 +244,11 @@ class ChunkReader:
             for call in calls:
                 merge_tool_call(record.tool_calls, call)
         if content or reasoning or calls:
-            return True, bool(content or calls)
+            return {"text", "visible"} if content or calls else {"text"}
         # A held-back character is a token with empty text; the role chunk and a chunk that only
         # says why it ended are not tokens.
         held = not delta.get("role") and choice.get("finish_reason") is None and bool(delta)
-        return held, False
+        return {"held"} if held else set()
 
 
 def _plain(content: Any) -> str:
@@ -269,6 +282,11 @@ def merge_tool_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     call["function"]["arguments"] += function.get("arguments") or ""
 
 
+SPLIT_FROM = 10
+"""Chunks from which one more than tokens is no contradiction: the token between reasoning and
+answer may come in two, and the one that ends the answer may be left out of the count."""
+
+
 def check_usage(record: Record) -> None:
     """Fail the record if its usage cannot be right."""
     count, problem = record.output_tokens, record.usage_problem
@@ -276,7 +294,7 @@ def check_usage(record: Record) -> None:
         chunks = record.text_chunks
         if record.limit and count > record.limit:
             problem = f"{count} output tokens where at most {record.limit} were asked for"
-        elif count < chunks:
+        elif count + (chunks >= SPLIT_FROM) < chunks:
             problem = f"{count} output tokens in {chunks} chunks with text"
     if problem:
         record.fail("usage", problem)

@@ -7,6 +7,8 @@ not at all.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from urllib.parse import urlsplit, urlunsplit
 
 from qwendeploy.documents import ServerFacts
@@ -19,18 +21,27 @@ LOOKS = 3
 
 
 async def scrape(client: Client) -> Metrics | None:
-    """Return the metrics of all that serve, ``None`` if not offered or not readable now."""
+    """Return the metrics of all that serve, ``None`` if not offered or not readable now.
+
+    The client remembers them, and whether another process than before has told them.
+    """
+    if client.metrics_of_another:
+        return None
     pages = [await _one(client, base) for base in client.metrics_at or (None,)]
     found = [page for page in pages if page is not None]
     if len(found) < len(pages):
         return None
-    return found[0] if len(found) == 1 else together(found)
+    metrics = found[0] if len(found) == 1 else together(found)
+    if client.last_metrics is not None and metrics.restarted_since(client.last_metrics):
+        client.restarted = True
+    client.last_metrics = metrics
+    return metrics
 
 
 async def _one(client: Client, base: str | None) -> Metrics | None:
     try:
         page = await client.page("/metrics", timeout=10, base=base, key=base is None)
-        return parse_metrics(page.text) if page.status == 200 else None
+        return parse_metrics(page.text, client.serves) if page.status == 200 else None
     except (OSError, TimeoutError, ValueError):
         return None
 
@@ -51,6 +62,27 @@ async def replicas_seen(client: Client, metrics: Metrics | None, planned: int) -
         if again is not None:
             starts.add(again.started)
     return max(planned, metrics.engines, len(starts)), 1 if len(starts) > 1 else metrics.engines
+
+
+COUNTED_WITHIN_S = 2.0
+"""A server counts the tokens of an answer so long after its end at the latest."""
+
+
+async def counts_for_others(client: Client, before: Metrics | None) -> bool:
+    """Whether the metrics page counted none of what was generated since ``before``.
+
+    Such a page is of another server on the way, or behind the same name; it is not read again.
+    """
+    if before is None or before.get("generation_tokens") is None:
+        return False
+    end = time.monotonic() + COUNTED_WITHIN_S
+    while time.monotonic() < end:
+        after = await scrape(client)
+        if after is None or after.since(before, "generation_tokens") != 0:
+            return False
+        await asyncio.sleep(0.2)
+    client.metrics_of_another, client.last_metrics = True, None
+    return True
 
 
 def of_one_replica(facts: ServerFacts) -> tuple[str, ...]:

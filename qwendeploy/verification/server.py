@@ -6,9 +6,6 @@ out which fields the server takes and whether it counts tokens on every chunk.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,9 +13,10 @@ from qwendeploy.documents import ServerFacts
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.verification.client import Client, Page
 from qwendeploy.verification.metrics import Metrics
+from qwendeploy.verification.places import find_pages
 from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.records import Ratio, Record, ratio_of
-from qwendeploy.verification.replicas import replicas_seen, scrape
+from qwendeploy.verification.replicas import counts_for_others, replicas_seen, scrape
 
 EXTRA_FIELDS = ("ignore_eos", "min_tokens")
 """Fields outside the standard that keep a generation from ending early."""
@@ -30,54 +28,6 @@ COUNTING_FIELD = "timings_per_token"
 SHORTEST_SAMPLE = 64
 CHUNKED_TOKENS, CHUNKED_S = 256, 15.0
 """Longest answer from which tokens per chunk are learnt, and for how long at most."""
-
-
-async def wait_for_health(
-    client: Client, timeout: float, told: Callable[[str], None] | None = None
-) -> float:
-    """Return the seconds waited until the server says that it is ready.
-
-    A refused connection means loading: the port opens when start-up is complete.
-
-    Raises:
-        EnvironmentProblem: it is not ready within ``timeout``, with the last thing it said.
-    """
-    begin = time.monotonic()
-    last = "no answer"
-    while True:
-        try:
-            page = await client.page("/health", timeout=10)
-            if page.status == 404:
-                page = await client.page("/v1/models", timeout=10)
-            if page.status == 200 or page.status in (401, 403, 404, 405):
-                return time.monotonic() - begin  # what it answers says that it is up
-            if page.location:
-                raise EnvironmentProblem(
-                    f"the server sends elsewhere, to {page.location}",
-                    where=client.target.base_url,
-                    hint="give that address, without its last part, as --base-url",
-                )
-            last = f"/health answers {page.status}"
-        except TimeoutError:
-            last = "/health does not answer within 10 s"
-        except OSError as problem:
-            last = str(problem)
-            if last.startswith("TLS") or "certificate" in last.lower():
-                raise EnvironmentProblem(
-                    f"TLS fails: {last}",
-                    where=client.target.base_url,
-                    hint="give the certificate with --cacert, or --insecure",
-                ) from None
-        waited = time.monotonic() - begin
-        if waited >= timeout:
-            raise EnvironmentProblem(
-                f"the server is not ready after {waited:.0f} s: {last}",
-                where=client.target.base_url,
-                hint="is it started? --wait SECONDS waits longer",
-            )
-        if told is not None:
-            told(f"waiting for the server ({waited:.0f} s): {last}")
-        await asyncio.sleep(min(1.0, timeout - waited))
 
 
 @dataclass(frozen=True)
@@ -146,7 +96,12 @@ async def read_facts(client: Client, replicas: int = 1) -> ServerFacts:
     target = client.target
     cards = await _model_cards(client)
     model, card = _choose_model(target.model, cards, target.base_url)
+    served = [str(one.get("id")) for one in cards]
+    client.serves = tuple(dict.fromkeys([model, *served, *(str(c["root"]) for c in cards if
+                                                           c.get("root"))]))  # fmt: skip
+    await find_pages(client)
     serving, told = await replicas_seen(client, await scrape(client), replicas)
+    client.last_metrics, client.restarted = None, False
     metrics = await scrape(client)
     version = await _page(client, "/version")
     tokenize = await _page(client, "/tokenize", {"model": model, "prompt": "one two"})
@@ -162,7 +117,7 @@ async def read_facts(client: Client, replicas: int = 1) -> ServerFacts:
         base_url=target.base_url,
         model=model,
         root=card.get("root"),
-        served_models=tuple(str(one.get("id")) for one in cards),
+        served_models=tuple(served),
         version=str(number["version"])
         if isinstance(number, dict) and "version" in number
         else None,
@@ -265,6 +220,7 @@ async def survey(
         EnvironmentProblem: no generation works; carries what the server said.
     """
     facts = await read_facts(client, replicas)
+    before = client.last_metrics
     if facts.max_model_len:
         sample = min(sample, facts.max_model_len // 2)
     fields = dict.fromkeys(EXTRA_FIELDS, True)
@@ -289,6 +245,8 @@ async def survey(
         record = await _trial(client, surface, text)
     if record.failure is not None or record.first_at is None:
         _refuse(client, surface, record)
+    if facts.metrics and await counts_for_others(client, before):
+        facts = await read_facts(client, replicas)
     facts = facts.model_copy(
         update={
             "continuous_usage": record.continuous,
@@ -296,6 +254,8 @@ async def survey(
         }
     )
     surface = replace(surface, facts=facts)
+    if record.held_chunks > 1 and abs(record.tokens - record.text_chunks) <= 1:
+        client.held_tokens = False  # as many tokens as chunks with text: the empty ones hold none
     return replace(
         surface,
         prompts=await _calibrated(client, surface, text, record.prompt_tokens, sample),
@@ -363,7 +323,7 @@ async def _tokenized(client: Client, facts: ServerFacts, text: str) -> int | Non
 
 async def _trial(client: Client, surface: Surface, text: str, tokens: int = 48) -> Record:
     body = surface.body([{"role": "user", "content": text}], tokens)
-    return await client.stream(body)
+    return await client.ask(body)
 
 
 def _refuse(client: Client, surface: Surface, record: Record) -> None:

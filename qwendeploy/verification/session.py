@@ -27,6 +27,7 @@ from qwendeploy.documents import (
     TimelinePoint,
     Tool,
 )
+from qwendeploy.errors import EnvironmentProblem
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.collecting import collect_figures, reached_figures, request_arrays
 from qwendeploy.verification.decode import Decode
@@ -80,9 +81,11 @@ class Session:
         self.gone = False
         self.surface: Surface | None = None
         self.load: DecodeLoad | None = None
+        self.client: Client | None = None
         self.lateness = Lateness()
         self.loop_name = "asyncio"
         self._frozen_client: Any = None
+        self._writing: asyncio.Task[Path] | None = None
 
     async def run(self, stages: Callable[[Session, Client, Gpus], Awaitable[None]]) -> RunDocument:
         """Run the stages against the server and return the document.
@@ -96,6 +99,7 @@ class Session:
         lag = asyncio.create_task(self.lateness.run())
         try:
             async with Client(self.target, self.settings.limits) as client:
+                self.client = client
                 await stages(self, client, gpus)
             self.status = "failed" if self.gone or self._nothing_measured() else "complete"
         except asyncio.CancelledError:
@@ -109,18 +113,24 @@ class Session:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+            if self._writing is not None:
+                await asyncio.wait({self._writing})  # an older state must not come last
             gpus.close()
             self._absorb()
             if self.surface is not None or self.status == "complete":
-                self.save()
+                try:
+                    self.save()
+                except EnvironmentProblem as problem:
+                    self.warnings.append(f"the run is not on disk: {problem}")
         return self.document()
 
     def enter(self, stage: str) -> None:
-        """Name what is done now; what was measured until here is on disk."""
+        """Name what is done now; what was measured until here is on disk, if that takes it."""
         self.stage = stage
         self.told(stage, None)
         if self.surface is not None:
-            self.save()
+            with contextlib.suppress(EnvironmentProblem):
+                self.save()
 
     def prompt_length(self) -> int:
         """Return the prompt tokens of one request: the plan's, where its point is measured."""
@@ -152,6 +162,7 @@ class Session:
         assert self.surface is not None
         decode = Decode(client, self.surface, wanted, gpus=gpus, told=self.told, decided=decided)
         self.load = decode.load
+        self.lateness.reset()
         await decode.run()
         self._absorb()
 
@@ -167,12 +178,15 @@ class Session:
 
     def _placed(self, load: DecodeLoad) -> Step:
         offset = load.begin - self.began
+        limit = self.lateness.facts(self.loop_name, proxy=False).limited_reason
         step = decode_step(load)
         windows = tuple(
             window.model_copy(update={"start_s": window.start_s + offset})
             for window in step.windows
         )
-        return step.model_copy(update={"start_s": offset, "windows": windows})
+        return step.model_copy(
+            update={"start_s": offset, "windows": windows, "client_limit": limit}
+        )
 
     def _nothing_measured(self) -> bool:
         return not any(step.status == "complete" for step in self.steps)
@@ -182,7 +196,10 @@ class Session:
             await asyncio.sleep(SAVE_EVERY_S)
             if self.surface is not None and self.directory is not None:
                 document = self.document()
-                await asyncio.to_thread(write_run, self.directory, document)
+                writing = asyncio.to_thread(write_run, self.directory, document)
+                self._writing = asyncio.create_task(writing)
+                with contextlib.suppress(EnvironmentProblem):  # tried again, and told, at the end
+                    await asyncio.shield(self._writing)
 
     def save(self) -> None:
         """Write the document as it is now, if it has a place."""
@@ -194,6 +211,11 @@ class Session:
         self._frozen_client = self.lateness.facts(
             self.loop_name, proxy=self.target.proxy is not None
         )
+
+    def _waits(self) -> tuple[str, ...]:
+        """Return the line that says how often the server asked to come back later."""
+        backing_off = self.client.backing_off if self.client else None
+        return (str(backing_off),) if backing_off and backing_off.asked else ()
 
     def document(self) -> RunDocument:
         """Return the run as far as it got."""
@@ -232,6 +254,6 @@ class Session:
             fill=self.fill,
             gates=self.gates,
             timeline=tuple(timeline),
-            warnings=tuple(self.warnings),
+            warnings=(*self.warnings, *self._waits()),
             requests=tuple(self.requests),
         )

@@ -113,8 +113,9 @@ async def _loop(
         told=session.told,
     )
     try:
-        session.steps.append(await loop.run())
+        await loop.run()
     finally:
+        session.steps.append(loop.step())
         session.timeline.extend(loop.watch.timeline(session.began))
 
 

@@ -1,8 +1,8 @@
 """Server-sent events, parsed incrementally from bytes as the network cuts them.
 
-Lines are split before anything is decoded, so a UTF-8 character cut between two reads is whole
-again when its event is complete. Comments (keep-alives) vanish. A line or an event longer than
-``limit`` is an error, not a reason to fill the memory.
+Lines end with LF, CRLF or CR alone, and are split before anything is decoded, so a UTF-8 character
+cut between two reads is whole again when its event is complete. Comments (keep-alives) vanish. A
+line or an event longer than ``limit`` is an error, not a reason to fill the memory.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class SseParser:
         self._limit = limit
         self._rest = b""
         self._begin = True
+        self._returned = False
+        """The last byte ended a line as CR; a LF after it belongs to it."""
         self._data: list[bytes] = []
         self._held = 0
 
@@ -42,14 +44,17 @@ class SseParser:
                 self._rest = piece
                 return []
             piece, self._begin = piece.removeprefix(BOM), False
+        if self._returned and piece:
+            piece, self._returned = piece.removeprefix(b"\n"), False
+        if b"\r" in piece:
+            self._returned = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > self._limit:
             raise SseError(f"a line of more than {self._limit} bytes")
         events: list[bytes] = []
         for line in lines:
-            if line.endswith(b"\r"):
-                line = line[:-1]
             if not line:
                 if self._data:
                     events.append(b"\n".join(self._data))

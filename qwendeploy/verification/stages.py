@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qwendeploy.documents import Fill, Step
+from collections.abc import Iterator
+
+from qwendeploy.documents import Fill, Gate, Step
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
 from qwendeploy.verification.client import Client
@@ -10,10 +12,11 @@ from qwendeploy.verification.decode_load import DecodeSettings
 from qwendeploy.verification.evidence import RESTARTED
 from qwendeploy.verification.expected import held_by
 from qwendeploy.verification.fill import FillRun, FillSettings
+from qwendeploy.verification.health import wait_for_health
 from qwendeploy.verification.latency import LatencySettings, measure_latency
 from qwendeploy.verification.prompts import PromptMaker
 from qwendeploy.verification.replicas import of_one_replica, scrape
-from qwendeploy.verification.server import survey, wait_for_health
+from qwendeploy.verification.server import survey
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.shapes import run_shapes
 from qwendeploy.verification.statistics import Interval, t_interval, widened
@@ -36,6 +39,7 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
     makes = PromptMaker(content=session.point.content)
     session.surface = await survey(client, makes, replicas=replicas)
     session.warnings.extend(of_one_replica(session.surface.facts))
+    session.warnings.extend(_remarks(session, client))
     _check_room(session)
     session.enter("first token")
     session.steps.append(await _latency(session, client))
@@ -57,6 +61,17 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
     await run_shapes(session, client, gpus)
     await _note_restart(session, client)
     session.enter("done")
+
+
+def _remarks(session: Session, client: Client) -> Iterator[str]:
+    """Yield what a reader must know of the server before any figure."""
+    assert session.surface is not None
+    facts = session.surface.facts
+    if client.metrics_of_another:
+        yield "the metrics page counted none of the tokens of a trial: it is another server's"
+    if session.target.model is None and len(facts.served_models) > 1:
+        served = len(facts.served_models)
+        yield f"the server lists {served} models: {facts.model} is measured (--model names another)"
 
 
 def _check_room(session: Session) -> None:
@@ -91,7 +106,6 @@ async def _latency(session: Session, client: Client) -> Step:
 
 async def _decode(session: Session, client: Client, gpus: Gpus) -> None:
     settings = session.settings
-    session.lateness.reset()
     await session.measure_decode(
         client,
         gpus,
@@ -146,13 +160,13 @@ async def _alive(session: Session, client: Client) -> bool:
 
 
 async def _note_restart(session: Session, client: Client) -> None:
-    """Note if another process answers than at the start: half of the run was another server's."""
+    """Note if another process told the metrics meanwhile: half of the run was another server's."""
     facts = session.surface.facts if session.surface else None
-    if facts is None or facts.boot_id is None or not facts.metrics:
+    if facts is None or not facts.metrics:
         return
-    metrics = await scrape(client)
-    if metrics is not None and metrics.boot_id not in (None, facts.boot_id):
-        session.warnings.append(f"{RESTARTED}: its process is younger than the run")
+    await scrape(client)
+    if client.restarted:
+        session.warnings.append(f"{RESTARTED}: its counters began anew")
 
 
 def _wanted(asked: bool | None, usual: bool) -> bool:
@@ -204,8 +218,11 @@ async def _run_gates(session: Session, client: Client) -> None:
     assert session.surface is not None
     from qwendeploy.verification.gates import run_gates
 
+    def done(gates: tuple[Gate, ...]) -> None:
+        session.gates = gates
+
     session.gates = await run_gates(
-        client, session.surface, session.plan, session.run_id, session.told
+        client, session.surface, session.plan, session.run_id, session.told, done
     )
     if any(gate.outcome != "passed" for gate in session.gates):
         await _alive(session, client)

@@ -15,8 +15,10 @@ from qwendeploy.errors import UserError
 KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY", "LLAMA_API_KEY")
 """Variables read for the server's key; ``OPENAI_API_KEY`` is somebody else's and stays unread."""
 
-PAGES = ("/chat/completions", "/completions", "/models")
-"""Pages below ``/v1`` that people copy with the address."""
+PAGES = ("/chat/completions", "/completions", "/models", "/metrics", "/health", "/docs")
+"""Pages that people copy with the address."""
+LABEL = re.compile(r"(?!-)[\w-]{1,63}(?<!-)\Z")
+"""Part of a host's name between dots; letters of any script, and the underscore of containers."""
 
 
 @dataclass(frozen=True)
@@ -54,36 +56,54 @@ def parse_base_url(text: str) -> str:
     """
     text = text.strip()
     value = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError as problem:
-        raise UserError(
-            f"{redact(text)!r} is not an address: {problem}",
-            where="--base-url",
-            hint="write http://127.0.0.1:8000",
-        ) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(
-            f"{redact(text)!r} is not an http address",
-            where="--base-url",
-            hint="write http://127.0.0.1:8000",
-        )
-    if parts.username or parts.password:
+    if "@" in value:  # read no further: a password may hold anything
         raise UserError(
             "the address carries credentials, which would end up in reports and process lists",
             where="--base-url",
             hint="leave them out and give the key with --api-key-file or QWENDEPLOY_API_KEY",
         )
+    if re.search(r"[\x00-\x20\x7f]", value):  # urlsplit takes some of them out unseen
+        raise _no_address(" ".join(text.split()), "it holds blanks")
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as problem:
+        raise _no_address(text, str(problem)) from None
+    if parts.scheme not in ("http", "https"):
+        raise _no_address(text, f"{parts.scheme} is not http or https")
+    if not parts.hostname:
+        raise _no_address(text, "it names no host")
+    if port == 0:
+        raise _no_address(text, "a server has no port 0")
+    if not _is_host(parts.hostname):
+        raise _no_address(text, f"{parts.hostname!r} is no host")
     if parts.query or parts.fragment:
         raise UserError("the address has a query", where="--base-url", hint="leave out ?...")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     netloc = host if port is None else f"{host}:{port}"
-    path = parts.path.rstrip("/")
+    path = re.sub("/+", "/", parts.path).rstrip("/")
     for page in PAGES:
         path = path.removesuffix(page)
     path = path.removesuffix("/v1").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))
+
+
+def _no_address(text: str, why: str) -> UserError:
+    return UserError(
+        f"{redact(text)!r} is not an http address: {why}",
+        where="--base-url",
+        hint="write http://127.0.0.1:8000",
+    )
+
+
+def _is_host(name: str) -> bool:
+    """Whether a name can be a host's: an address, or labels of which the last is no number."""
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        labels = name.removesuffix(".").split(".")
+        return all(map(LABEL.match, labels)) and not labels[-1].isdigit()
+    return True
 
 
 def resolve_target(

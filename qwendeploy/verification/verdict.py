@@ -8,18 +8,17 @@ workload states); a failed functional gate refutes the plan whatever its speed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import (
-    PREDICTION_NAMES,
     Fill,
     Gate,
     Outcome,
     Plan,
     Predictions,
-    RequestCounts,
     RunDocument,
     Step,
     Verdict,
@@ -27,29 +26,18 @@ from qwendeploy.documents import (
 from qwendeploy.errors import ExitCode
 from qwendeploy.figures import WIDE, Figure
 from qwendeploy.verification import statistics as st
-from qwendeploy.verification.causes import COUNT_DIFFERENCE
+from qwendeploy.verification.doubts import doubt_of, doubt_of_all, undecidable
 from qwendeploy.verification.drafting import PACED, Acceptance, acceptance_of
-from qwendeploy.verification.evidence import RESTARTED, ended_early, warned
-
-MOST_REFUSED = 0.02
-"""Share of requests answered with an error above which the rate of the rest stands for nothing: a
-server that refuses work is not the one that was predicted."""
-COUNTED = frozenset(
-    {
-        "kv_pool_blocks",
-        "kv_pool_tokens",
-        "blocks_per_request",
-        "max_full_length_requests",
-        "max_running_requests",
-        "max_typical_context_tokens",
-    }
+from qwendeploy.verification.evidence import points_of
+from qwendeploy.verification.quantities import (
+    COUNTED,
+    JUDGED,
+    OF_REQUESTS,
+    OVER_CONTENT,
+    RATE,
+    over_boots,
+    pooled,
 )
-"""Quantities that are counted, not timed: no boot-to-boot spread."""
-RATE = "aggregate_decode_tps"
-OVER_CONTENT = "aggregate_decode_tps_over_content"
-OF_REQUESTS = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms", "stall_ms")
-"""Quantities of whole requests, which only the plan's own requests measure."""
-JUDGED = (*PREDICTION_NAMES, *OF_REQUESTS[1:], OVER_CONTENT)
 
 
 @dataclass(frozen=True)
@@ -67,7 +55,6 @@ def judge(
     predicted: Figure | None,
     measured: Figure | None,
     *,
-    boots: int = 1,
     boot_id: str | None = None,
     decisive: bool = False,
     missing: str = "",
@@ -94,8 +81,8 @@ def judge(
         interval = st.Interval(
             measured.value, measured.low, measured.high, measured.n, measured.level
         )
-        if quantity not in COUNTED:
-            interval = st.widened(interval, boots)
+        if quantity not in COUNTED and not over_boots(measured):
+            interval = st.widened(interval)
         outcome, reason = _compare(predicted, interval)
         if accepted is not None and quantity.split()[0] in PACED and outcome == "refuted":
             reason = _with_acceptance(quantity, predicted, interval, accepted, reason)
@@ -113,7 +100,7 @@ def judge(
 
 
 def _calibrated_here(predicted: Figure, boot_id: str) -> bool:
-    return f"boot {boot_id}" in predicted.source
+    return re.search(rf"boot {re.escape(boot_id)}(?![\d.+])", predicted.source) is not None
 
 
 def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
@@ -148,15 +135,15 @@ def _with_acceptance(
     return f"{reason}, by the drafts alone: {at} {band}"
 
 
-def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ...]:
+def judge_all(plan: Plan, run: RunDocument) -> tuple[Verdict, ...]:
     """Return one verdict per predicted or measured quantity, decisive ones first."""
     boot_id = run.server.boot_id if run.server else None
     limits = _limited(plan)
     broken = undecidable(run)
     verdicts = []
     predictions, elsewhere = predictions_at(plan, run.operating_point)
-    decodes = [step for step in run.steps if step.shape == "decode"]
-    accepted = _accepted(plan, decodes[0]) if decodes else None
+    points = points_of(run)
+    accepted = _accepted(plan, points[0]) if points else None
     for name in JUDGED:
         predicted = getattr(predictions, name)
         measured = run.figures.get(RATE if name == OVER_CONTENT else name)
@@ -178,7 +165,6 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
                 name,
                 predicted,
                 measured,
-                boots=boots,
                 boot_id=boot_id,
                 decisive=name == RATE or name in limits,
                 missing=missing,
@@ -186,7 +172,7 @@ def judge_all(plan: Plan, run: RunDocument, boots: int = 1) -> tuple[Verdict, ..
                 accepted=accepted,
             )
         )
-    verdicts += _judge_rungs(plan, run, boots, broken)
+    verdicts += _judge_rungs(plan, run)
     return tuple(sorted(verdicts, key=lambda verdict: not verdict.decisive))
 
 
@@ -205,25 +191,33 @@ def _other_requests(plan: Plan, run: RunDocument) -> str:
     return f"the plan is for {point.isl:,} tokens in and {point.osl:,} out, without conversation"
 
 
-def _judge_rungs(plan: Plan, run: RunDocument, boots: int, broken: str) -> list[Verdict]:
-    """Return verdicts on the rates of a ladder's other rungs, where the plan has figures."""
+def _judge_rungs(plan: Plan, run: RunDocument) -> list[Verdict]:
+    """Return verdicts on the rates of a ladder's other rungs, where the plan has figures.
+
+    A rung that several boots measured has one verdict, over the boots.
+    """
     here = (run.operating_point.get("concurrency"), run.operating_point.get("context"))
-    found = []
+    rungs: dict[tuple[int, int], list[Step]] = {}
     for step in run.steps:
-        if step.shape != "decode" or (step.concurrency, step.context) == here:
-            continue
-        point = {"concurrency": step.concurrency, "context": step.context,
-                 "contexts": step.contexts}  # fmt: skip
+        if step.shape == "decode" and (step.concurrency, step.context) != here:
+            rungs.setdefault((step.concurrency, step.context), []).append(step)
+    found = []
+    for (concurrency, context), steps in rungs.items():
+        point = {"concurrency": concurrency, "context": context, "contexts": steps[0].contexts,
+                 "content": run.operating_point.get("content")}  # fmt: skip
         predictions, elsewhere = predictions_at(plan, point)
+        measured = pooled([step.figures.get(RATE) for step in steps], RATE)
+        doubts = [doubt for step in steps if (doubt := doubt_of(step))]
+        why = next((step.reasons[RATE] for step in steps if RATE in step.reasons), "")
+        missing = f"not predicted: {elsewhere}" if elsewhere else f"not measured: {why}"
         found.append(
             judge(
-                f"{RATE} c={step.concurrency} context={step.context}",
+                f"{RATE} c={concurrency} context={context}",
                 predictions.aggregate_decode_tps,
-                step.figures.get(RATE),
-                boots=boots,
-                missing=f"not predicted: {elsewhere}" if elsewhere else "",
-                broken=broken,
-                accepted=_accepted(plan, step),
+                measured,
+                missing=missing if elsewhere or why else "",
+                broken=doubt_of_all(run) or next(iter(doubts), ""),
+                accepted=_accepted(plan, steps[0]),
             )
         )
     return found
@@ -269,51 +263,6 @@ def _limited(plan: Plan) -> set[str]:
     if plan.workload.ttft_ms is not None:
         found.add("ttft_cold_ms")
     return found
-
-
-def undecidable(run: RunDocument) -> str:
-    """Return why a run decides nothing, empty if it may decide."""
-    if run.client is not None and run.client.limited:
-        return f"the client was the limit: {run.client.limited_reason}"
-    if restarted := warned(run, RESTARTED):
-        return restarted
-    decodes = [step for step in run.steps if step.shape == "decode"]
-    if any(step.steady is False for step in decodes):
-        return "the rate was never steady"
-    cut = [step for step in decodes if step.status == "incomplete"]
-    if cut:
-        return f"the load was cut short after {len(cut[0].windows)} windows"
-    if _beside_others(run):
-        return "the server ran requests of others in every window"
-    if ended_early(run):
-        return "a stream ended inside every window"
-    sent = sum(step.requests.sent for step in decodes)
-    refused = sum(_refused(step.requests) for step in decodes)
-    if refused > MOST_REFUSED * sent:
-        return f"the server refused {refused} of {sent} requests while the rate was measured"
-    counts = [step.server.get("tokens_over_client") for step in run.steps]
-    if any(ratio is not None and abs(ratio - 1) > COUNT_DIFFERENCE for ratio in counts):
-        return "the server's own token counter disagrees with the stream"
-    if any("usage" in step.requests.failures for step in run.steps):
-        return "the server's token counts contradict its own stream"
-    return ""
-
-
-def _beside_others(run: RunDocument) -> bool:
-    """Whether the server ran more requests than this client's in every window."""
-    found = [
-        (window.server_running_high or 0.0) > step.concurrency
-        for step in run.steps
-        if step.shape == "decode"
-        for window in step.windows
-        if not window.turnover
-    ]
-    return bool(found) and all(found)
-
-
-def _refused(requests: RequestCounts) -> int:
-    """Return the requests that were answered with an error, not those that waited in vain."""
-    return sum(n for kind, n in requests.failures.items() if kind.startswith("status"))
 
 
 def overall(

@@ -17,11 +17,12 @@ from qwendeploy.verification.causes import likely_causes
 from qwendeploy.verification.drafting import acceptance_of
 from qwendeploy.verification.evidence import warned
 from qwendeploy.verification.expected import decisive_differences
+from qwendeploy.verification.quantities import RATE
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.settings import Settings
 from qwendeploy.verification.stages import SERVER_GONE, run_stages
 from qwendeploy.verification.target import Target
-from qwendeploy.verification.verdict import RATE, Overall, judge_all, overall
+from qwendeploy.verification.verdict import Overall, judge_all, overall
 
 ANOTHER_SERVER = {"applied-differs", "other-checkpoint", "other-engine-version"}
 CAUSES_OF_FIRST_TOKENS = ANOTHER_SERVER | {
@@ -124,9 +125,7 @@ def _above(verdict: Verdict) -> bool:
     return bool(predicted and measured and measured.low > predicted.high)
 
 
-def report_on(
-    run: RunDocument, plan: Plan | None, *, rate_only: bool = False, boots: int = 1
-) -> VerifyReport:
+def report_on(run: RunDocument, plan: Plan | None, *, rate_only: bool = False) -> VerifyReport:
     """Return the report on a stored or fresh run."""
     causes = likely_causes(run, plan)
     verdicts: tuple[Verdict, ...] = ()
@@ -134,7 +133,7 @@ def report_on(
     if plan is None:
         verdict = _without_plan(run)
     else:
-        verdicts = judge_all(plan, run, boots)
+        verdicts = judge_all(plan, run)
         if any(one.quantity == RATE and _above(one) for one in verdicts):
             causes = tuple(cause for cause in causes if cause.id in CAUSES_OF_SPEED)
         verdicts = tuple(_with_causes(one, causes) for one in verdicts)

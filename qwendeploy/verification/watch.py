@@ -11,7 +11,7 @@ import contextlib
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from qwendeploy.documents import ClientFacts, TimelinePoint
@@ -22,6 +22,8 @@ from qwendeploy.verification.statistics import percentile
 from qwendeploy.verification.telemetry import Gpus
 
 LAG_STEP = 0.01
+OWN_END_S = 2.0
+"""A request of ours may be counted as ended so long after we saw it end."""
 CPU_LIMIT = 0.85
 """Above this share of one core the single-threaded client may be what is measured."""
 LAG_LIMIT_MS = 25.0
@@ -138,30 +140,40 @@ class Watch:
 
     def around(self, start: float, end: float) -> tuple[Metrics, Metrics] | None:
         """Return the metrics nearest to the ends of a stretch, for differences of counters."""
+        pair = self._nearest(start, end)
+        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
+            return None
+        return pair[0].metrics, pair[1].metrics
+
+    def _nearest(self, start: float, end: float) -> tuple[Sample, Sample] | None:
+        """Return the two samples with metrics nearest to the ends of a stretch."""
         offered = [sample for sample in self.samples if sample.metrics is not None]
         if len(offered) < 2:
             return None
         first = min(offered, key=lambda sample: abs(sample.at - start))
         last = min(offered, key=lambda sample: abs(sample.at - end))
-        if first.at >= last.at or first.metrics is None or last.metrics is None:
-            return None
-        return first.metrics, last.metrics
+        return (first, last) if first.at < last.at else None
 
-    def around_with_tokens(self, start: float, end: float) -> float | None:
-        """Return server-counted tokens per client-counted unit over a stretch."""
-        offered = [
-            s
-            for s in self.samples
-            if s.metrics and s.metrics.live and s.metrics.get("generation_tokens")
-        ]
-        if len(offered) < 2:
+    def counted(self, start: float, end: float) -> tuple[float, int] | None:
+        """Return the tokens by the server's live counter and the units that we counted."""
+        pair = self._nearest(start, end)
+        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
             return None
-        first = min(offered, key=lambda sample: abs(sample.at - start))
-        last = min(offered, key=lambda sample: abs(sample.at - end))
-        if first.metrics is None or last.metrics is None or last.tokens <= first.tokens:
+        first, last = pair
+        if not pair[1].metrics.live or last.tokens <= first.tokens:
             return None
-        grown = last.metrics.since(first.metrics, "generation_tokens")
-        return grown / (last.tokens - first.tokens) if grown else None
+        grown = pair[1].metrics.since(pair[0].metrics, "generation_tokens")
+        return None if grown is None else (grown, last.tokens - first.tokens)
+
+    def ended_of_others(self, start: float, end: float, own: Sequence[float]) -> bool:
+        """Whether requests ended in a stretch while none of ours did; ``own`` are our changes."""
+        pair = self._nearest(start, end)
+        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
+            return False
+        first, last = pair
+        if any(first.at - OWN_END_S < change <= last.at for change in own):
+            return False
+        return bool(pair[1].metrics.since(pair[0].metrics, "requests_finished"))
 
     def timeline(self, origin: float) -> tuple[TimelinePoint, ...]:
         """Return the samples in the form of the document."""

@@ -44,9 +44,15 @@ def claim_directory(directory: Path, names: tuple[str, ...], *, force: bool) -> 
 
     Raises:
         UserError: it is a file, or holds a run already and not ``force``.
+        EnvironmentProblem: nothing can be written there.
     """
-    if directory.exists() and not directory.is_dir():
-        raise UserError("is a file, not a directory", where=str(directory))
+    there_already = next(path for path in (directory, *directory.parents) if path.exists())
+    if not there_already.is_dir():
+        raise UserError("is a file, not a directory", where=str(there_already))
+    if not os.access(there_already, os.W_OK | os.X_OK):
+        raise EnvironmentProblem(
+            "cannot be written", where=str(there_already), hint="choose another -o"
+        )
     there = [name for name in names if (directory / name).exists()]
     if there and not force:
         raise UserError(

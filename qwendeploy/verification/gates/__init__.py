@@ -50,8 +50,11 @@ async def run_gates(
     plan: Plan | None,
     seed: str,
     told: Callable[[str, float | None], None],
+    done: Callable[[tuple[Gate, ...]], None] = lambda _gates: None,
 ) -> tuple[Gate, ...]:
     """Return the outcome of every gate; a gate never stops the ones after it.
+
+    ``done`` is called with those so far after each.
 
     Where the server is gone after a failed request, that gate and the rest could not run.
     """
@@ -69,6 +72,7 @@ async def run_gates(
             gone = "the server no longer answered"
             result = asker.not_run(f"the server went away: {result.reason}")
         found.append(result)
+        done(tuple(found))
     return tuple(found)
 
 

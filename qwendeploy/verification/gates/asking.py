@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qwendeploy.documents import Gate, Plan
+from qwendeploy.verification.backing_off import REFUSALS
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.records import Record
 from qwendeploy.verification.server import Surface
@@ -56,7 +57,7 @@ class Asker:
         quiet = not thinking and self._quiet_field is not False
         if quiet:
             body["chat_template_kwargs"] = {"enable_thinking": False}
-        record = await self.client.stream(body, keep=True)
+        record = await self.client.ask(body, keep=True)
         if quiet and record.status in (400, 422) and self._quiet_field is None:
             self._quiet_field = False
             return await self.ask(
@@ -106,9 +107,11 @@ class Asker:
         return Gate(id=self.name, outcome=outcome, reason=reason, transcript=tuple(self.transcript))
 
     def broken(self, record: Record) -> Gate | None:
-        """Return a failed gate if the request itself failed."""
+        """Return a failed gate if the request itself failed, one not run if it was put off."""
         if record.failure is None:
             return None
+        if record.status in REFUSALS:
+            return self.not_run(f"the server takes no request for now: {record.message}")
         return self.failed(f"the request failed: {record.failure}: {record.message}")
 
 

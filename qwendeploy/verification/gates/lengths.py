@@ -6,6 +6,7 @@ import asyncio
 import random
 
 from qwendeploy.documents import Gate
+from qwendeploy.verification.backing_off import REFUSALS
 from qwendeploy.verification.gates.asking import Asker
 from qwendeploy.verification.replicas import scrape
 from qwendeploy.verification.streams import Streams, Turn
@@ -58,9 +59,13 @@ async def over_length(asker: Asker) -> Gate:
     if record.failure is None:
         return asker.failed(f"a prompt of {record.prompt_tokens} tokens was answered, not refused")
     if record.status not in (400, 413, 422):
+        if record.status in REFUSALS and (put_off := asker.broken(record)):
+            return put_off
         return asker.failed(f"refused with {record.failure} {record.status}: {record.message}")
     after = await asker.ask("Say yes.", tokens=16)
     if after.failure is not None:
+        if after.status in REFUSALS and (put_off := asker.broken(after)):
+            return put_off
         return asker.failed(f"afterwards the server fails: {after.message}")
     return asker.passed(record.message[:120])
 
