@@ -9,6 +9,7 @@ the arguments it was given. ``ENGINE_SCRIPT`` (JSON) says what goes otherwise:
     applied    settings that differ from what was asked: max_model_len, prefix_cache,
                spec_tokens, version, backend, tp, served_model_name, blocks
     warm       compiled graphs are found in the cache
+    end_s      seconds that its requests take to end when it is told to
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -157,7 +159,7 @@ class Engine:
         child = subprocess.Popen([sys.executable, server, *words])
 
         def end(_number: int, _frame: FrameType | None) -> None:
-            child.terminate()
+            threading.Timer(self.script.get("end_s", 0), child.terminate).start()
 
         signal.signal(signal.SIGTERM, end)
         return child.wait()

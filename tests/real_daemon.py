@@ -138,6 +138,13 @@ class Daemon:
         self._kill_containerd()
         (self.folder / "docker.pid").unlink(missing_ok=True)
 
+    def restart(self) -> None:
+        """Shut down in order, as for a reboot, and start again."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(60)
+        self.start()
+
     def _kill_containerd(self) -> None:
         pidfile = self.folder / "exec" / "containerd" / "containerd.pid"
         with contextlib.suppress(OSError, ValueError):

@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_daemon import NETWORK, free_port
@@ -35,10 +36,10 @@ def docker_shim(box: Box) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def await_health(url: str) -> None:
+def await_health(url: str, path: str = "/health") -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if http.get(f"{url}/health").status == 200:
+        if http.get(f"{url}{path}").status == 200:
             return
         time.sleep(0.2)
     raise AssertionError(f"{url} does not serve")
@@ -203,3 +204,39 @@ def _stream(url: str, body: dict[str, object]) -> tuple[float, float]:
         times = [time.monotonic() for line in answer if line.startswith(b"data: {")]
     assert len(times) >= 10
     return times[0], times[-1]
+
+
+@pytest.mark.usefixtures("router_image")
+def test_router_finds_a_replica_that_comes_back_elsewhere(box: Box) -> None:
+    plan = box.plan(tp=1, replicas=2)
+    url = launch_of(plan).base_url
+    place = lay_out(render(plan, "compose"), box.folder / "deploy")
+
+    with started(box, place), contextlib.closing(box.daemon.client()) as client:
+        await_health(url)
+        engines = [client.containers.get(f"qwendeploy-engine-{number}-1") for number in (1, 2)]
+        router = client.containers.get("qwendeploy")
+        before = [address_of(engine) for engine in engines]
+        # as after a reboot: the router starts first, when no replica has a name yet
+        for container in (*engines, router):
+            container.stop(timeout=2)
+        router.start()
+        # each comes back under the address that the other had
+        for engine in reversed(engines):
+            engine.start()
+        assert [address_of(engine) for engine in engines] != before
+        await_health(url)
+        # one alone, which must be asked at its new address
+        engines[0].stop(timeout=2)
+        await_health(f"{url}/replicas/2/metrics", path="")
+        answers = [http.get(f"{url}/health").status for _ in range(6)]
+        router.reload()
+
+    assert answers == [200] * 6
+    assert router.status == "running"
+
+
+def address_of(container: Any) -> str:
+    container.reload()
+    networks = container.attrs["NetworkSettings"]["Networks"]
+    return str(next(iter(networks.values()))["IPAddress"])

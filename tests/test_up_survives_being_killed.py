@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from starting_plans import Box
+from real_daemon import running_daemon
+from starting_plans import Box, box_of
 
 from qwendeploy.errors import ExitCode
 from qwendeploy.running import starting, watching
@@ -137,6 +139,43 @@ def test_replacement_killed_at_any_time_is_finished_by_the_next(box: Box, after_
     assert attributes["State"]["Running"] is True
     assert attributes["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
     assert "other-name" in attributes["Config"]["Cmd"]
+
+
+def test_interrupt_while_the_old_server_ends_is_told_and_can_be_hurried(box: Box) -> None:
+    first = box.plan(script={"end_s": 40})
+    old = starting.up(first, box.settings(), box.tell)
+    timers = [
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)) for seconds in (0.5, 1.5)
+    ]
+
+    def tell(text: str, share: float | None) -> None:
+        box.tell(text, share)
+        if text.startswith("stopping"):
+            for timer in timers:
+                timer.start()
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        starting.up(box.plan(port=first.port), box.settings(yes=True), tell)
+
+    assert time.monotonic() - begin < 20
+    assert "the previous one runs again" in " ".join(interrupt.value.__notes__)
+    assert any("once more ends them" in text for text in box.told)
+    assert box.names() == ["test"]
+    attributes = box.attributes()
+    assert (attributes["Id"], attributes["State"]["Running"]) == (old.container_id, True)
+
+
+def test_what_has_served_comes_back_after_a_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_daemon() as own, box_of(own, tmp_path, monkeypatch) as box:
+        report = starting.up(box.plan(), box.settings(), box.tell)
+
+        own.restart()
+
+        await_container(box, "test")
+        assert box.attributes()["Id"] == report.container_id
 
 
 def test_killed_replacement_is_undone_by_down(box: Box) -> None:
