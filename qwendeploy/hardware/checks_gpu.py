@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import Gpu
-from qwendeploy.hardware.choose import kind_of
 from qwendeploy.hardware.findings import Finding, Patient
+from qwendeploy.hardware.placing import kind_of
 from qwendeploy.hardware.platforms import is_windows_release
 from qwendeploy.hardware.usable import capability_of, objection
 

@@ -1,35 +1,20 @@
 """Which GPUs to serve on when a box has more than are needed, each decision with its reason.
 
-Order of preference: able to serve › whole (no MIG parent) › of the kind with the most memory in
-sum (so the odd card stays out) › idle › faster › without display › best links within the set ›
-same NUMA node › low index. Sizes within ``SAME_SIZE`` are one size: 24564 MiB is no less than
-24576 MiB.
+Able to serve comes first, then the order of ``qwendeploy.hardware.placing``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
 
-from qwendeploy.documents import Gpu, GpuLink, Machine
+from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import UserError
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.memory import serving_memory_mib
-from qwendeploy.hardware.reading import PCIE_PATHS
+from qwendeploy.hardware.placing import is_busy, kind_of, place_groups, preferred
 from qwendeploy.hardware.usable import objection
-
-BUSY_SHARE = 0.05
-"""A GPU with more of its memory taken is busy; display and driver take about 2 %."""
-
-SAME_SIZE = 0.03
-"""Cards sold with one size differ by up to this share in what the driver prints (24463 MiB of an
-RTX 5090 Laptop, 24576 MiB of an RTX 3090: 0.5 %; 46068 MiB with ECC is another size)."""
-
-MAX_SETS = 20_000
-"""Sets that are compared; choosing 8 of 16 gives 12,870."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +64,39 @@ def choose_gpus(
             where="--gpus",
             hint="ask for fewer, or name another machine with --gpu",
         )
-    ranked = _preferred(machine, able, catalogue)
+    ranked = preferred(machine, able, catalogue)
     if needed is None:
         kind = kind_of(ranked[0]) if ranked else None
         chosen = [gpu for gpu in ranked if kind_of(gpu) == kind and not gpu.mig] or ranked[:1]
     else:
-        chosen = _best_set(machine, ranked, needed, catalogue)
+        able_indices = [gpu.index for gpu in able if gpu.index is not None]
+        best = place_groups(machine, able_indices, needed, 1, catalogue) if needed else ()
+        chosen = [gpu for gpu in able if gpu.index in {index for group in best for index in group}]
         _refuse_joined_slices(chosen, "--gpus")
     chosen.sort(key=lambda gpu: gpu.index or 0)
     return _choice(machine, chosen, {}, catalogue)
+
+
+def reasons_for(machine: Machine, indices: Sequence[int]) -> tuple[GpuReason, ...]:
+    """Return why the GPUs with these indices serve and each other one does not."""
+    return _reasons(machine, [gpu for gpu in machine.gpus if gpu.index in indices], {})
+
+
+def choice_text(machine: Machine, indices: Sequence[int]) -> str:
+    """Return which GPUs serve and why the others do not, empty where none is left out.
+
+    A stated machine has no others: its cards are as many as somebody says, and all alike.
+    """
+    reasons = reasons_for(machine, indices)
+    if machine.origin not in ("detected", "file") or all(item.used for item in reasons):
+        return ""
+    parts: dict[tuple[bool, str], list[int]] = {}
+    for item in sorted(reasons, key=lambda item: not item.used):
+        parts.setdefault((item.used, item.reason), []).append(item.index)
+    return "; ".join(
+        f"{'' if used else 'not '}{', '.join(map(str, which))}: {reason}"
+        for (used, reason), which in parts.items()
+    )
 
 
 def with_chosen(machine: Machine, choice: GpuChoice, catalogue: Catalogue) -> Machine:
@@ -95,17 +104,6 @@ def with_chosen(machine: Machine, choice: GpuChoice, catalogue: Catalogue) -> Ma
     notes = tuple(dict.fromkeys((*machine.notes, *choice.warnings)))
     chosen = machine.model_copy(update={"chosen_gpu_indices": choice.indices, "notes": notes})
     return with_interconnect(chosen, catalogue)
-
-
-def kind_of(gpu: Gpu) -> tuple[str | None, int | None]:
-    """Return what cards of a kind have in common: model and memory."""
-    return gpu.model or gpu.name, gpu.memory_mib
-
-
-def _is_busy(gpu: Gpu) -> bool:
-    return bool(
-        gpu.memory_mib and gpu.memory_used_mib and gpu.memory_used_mib > BUSY_SHARE * gpu.memory_mib
-    )
 
 
 def _named(machine: Machine, needed: int | None, devices: Sequence[int]) -> list[Gpu]:
@@ -148,98 +146,20 @@ def _refuse_joined_slices(chosen: Sequence[Gpu], where: str) -> None:
         )
 
 
-def _sizes(machine: Machine, gpus: Sequence[Gpu]) -> dict[int | None, int]:
-    """Return the memory by index, equal for cards of one size: the largest printed of these."""
-    found = {gpu.index: (serving_memory_mib(machine, gpu) or (0, ""))[0] for gpu in gpus}
-    alike: dict[int, int] = {}
-    largest = 0
-    for size in sorted(set(found.values()), reverse=True):
-        largest = largest if largest and size >= (1 - SAME_SIZE) * largest else size
-        alike[size] = largest
-    return {index: alike[size] for index, size in found.items()}
-
-
-def _pace(gpu: Gpu, catalogue: Catalogue) -> float:
-    """Return the memory bandwidth of the card in GB/s, 0 if it is not known."""
-    card = catalogue.find(gpu.model or gpu.name or "")
-    return (card.bandwidth_gbps if card else None) or 0.0
-
-
-def _preferred(machine: Machine, able: list[Gpu], catalogue: Catalogue) -> list[Gpu]:
-    """Return the GPUs best first by what each is on its own."""
-    size = _sizes(machine, able)
-    sums: Counter[tuple[str | None, int | None]] = Counter()
-    for gpu in able:
-        sums[kind_of(gpu)] += size[gpu.index] or 1
-
-    def key(gpu: Gpu) -> tuple[object, ...]:
-        return (
-            gpu.mig,
-            -sums[kind_of(gpu)],
-            -size[gpu.index],
-            _is_busy(gpu) and gpu.memory_used_mib,
-            -_pace(gpu, catalogue),
-            bool(gpu.display),
-            gpu.index if gpu.index is not None else 0,
-        )
-
-    return sorted(able, key=key)
-
-
-def _best_set(machine: Machine, ranked: list[Gpu], needed: int, catalogue: Catalogue) -> list[Gpu]:
-    """Return the set of ``needed`` GPUs with the fewest objections, then the best links."""
-    if not needed:
-        return []
-    links = {(pair.a, pair.b): pair for pair in machine.links.pairs}
-    size = _sizes(machine, ranked)
-    pace = {gpu.index: _pace(gpu, catalogue) for gpu in ranked}
-    groups = islice(combinations(ranked, needed), MAX_SETS)
-    return list(min(groups, key=lambda group: _cost(group, links, size, pace)))
-
-
-def _cost(
-    group: Iterable[Gpu],
-    links: dict[tuple[int, int], GpuLink],
-    size: dict[int | None, int],
-    pace: dict[int | None, float],
-) -> tuple[float, ...]:
-    """Return what speaks against a set, the weightiest first.
-
-    The weakest card sets pace and memory, so a like set with more memory per card comes before
-    one with better links.
-    """
-    group = tuple(group)
-    distance = worst = 0
-    for a, b in combinations(sorted(gpu.index or 0 for gpu in group), 2):
-        pair = links.get((a, b))
-        step = _distance(pair.nvlinks if pair else 0, pair.pcie_path if pair else None)
-        distance, worst = distance + step, max(worst, step)
-    return (
-        sum(gpu.mig for gpu in group),
-        len({kind_of(gpu) for gpu in group}) > 1,
-        -min(size[gpu.index] for gpu in group),
-        sum(gpu.memory_used_mib or 0 for gpu in group if _is_busy(gpu)),
-        -min(pace[gpu.index] for gpu in group),
-        sum(bool(gpu.display) for gpu in group),
-        worst,
-        distance,
-        len({gpu.numa_node for gpu in group if gpu.numa_node is not None}),
-        sum(gpu.index or 0 for gpu in group),
-    )
-
-
-def _distance(nvlinks: int, path: str | None) -> int:
-    """Return 0 for the widest NVLink, then PCIe paths in order, unknown last."""
-    if nvlinks:
-        return max(0, 18 - nvlinks)
-    return 20 + (PCIE_PATHS.index(path) if path in PCIE_PATHS else len(PCIE_PATHS))
-
-
 def _choice(
     machine: Machine, chosen: list[Gpu], why: dict[int | None, str], catalogue: Catalogue
 ) -> GpuChoice:
     indices = tuple(gpu.index for gpu in chosen if gpu.index is not None)
-    reasons = tuple(
+    unlike = len({kind_of(gpu) for gpu in chosen}) > 1
+    reasons = _reasons(machine, chosen, why)
+    return GpuChoice(indices, reasons, unlike, _warnings(machine, chosen, unlike, catalogue))
+
+
+def _reasons(
+    machine: Machine, chosen: Sequence[Gpu], why: dict[int | None, str]
+) -> tuple[GpuReason, ...]:
+    indices = tuple(gpu.index for gpu in chosen if gpu.index is not None)
+    return tuple(
         GpuReason(
             gpu.index,
             gpu.index in indices,
@@ -253,8 +173,6 @@ def _choice(
         for gpu in machine.gpus
         if gpu.index is not None
     )
-    unlike = len({kind_of(gpu) for gpu in chosen}) > 1
-    return GpuChoice(indices, reasons, unlike, _warnings(machine, chosen, unlike, catalogue))
 
 
 def _why_used(machine: Machine, gpu: Gpu, indices: tuple[int, ...]) -> str:
@@ -268,7 +186,7 @@ def _why_used(machine: Machine, gpu: Gpu, indices: tuple[int, ...]) -> str:
     return f"able and best placed{link}"
 
 
-def _why_not(machine: Machine, gpu: Gpu, chosen: list[Gpu]) -> str:
+def _why_not(machine: Machine, gpu: Gpu, chosen: Sequence[Gpu]) -> str:
     if (problem := objection(gpu, machine.driver)) is not None:
         return problem
     if gpu.compute_capability is None:
@@ -277,7 +195,7 @@ def _why_not(machine: Machine, gpu: Gpu, chosen: list[Gpu]) -> str:
         return "in MIG mode: only its slices can be used"
     if chosen and kind_of(gpu) != kind_of(chosen[0]):
         return f"unlike the chosen cards ({gpu.model or gpu.name})"
-    if _is_busy(gpu):
+    if is_busy(gpu):
         return f"{gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken by other processes"
     if gpu.display:
         return "drives a display"
@@ -300,7 +218,7 @@ def _warnings(
     warnings += [
         f"GPU {gpu.index} is busy: {gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken"
         for gpu in chosen
-        if _is_busy(gpu)
+        if is_busy(gpu)
     ]
     warnings += [
         f"GPU {gpu.index} drives a display, which takes memory and time"

@@ -23,8 +23,8 @@ def with_interconnect(machine: Machine, catalogue: Catalogue) -> Machine:
         )
     return machine.model_copy(
         update={
-            "interconnect": _interconnect(machine, serving, catalogue),
-            "p2p": _p2p(machine, serving, catalogue),
+            "interconnect": interconnect_of(machine, serving, catalogue),
+            "p2p": p2p_of(machine, serving, catalogue),
         }
     )
 
@@ -33,7 +33,7 @@ def _cards(machine: Machine, serving: Sequence[int]) -> list[Gpu]:
     return [gpu for gpu in machine.gpus if gpu.index in serving]
 
 
-def _interconnect(machine: Machine, serving: Sequence[int], catalogue: Catalogue) -> Interconnect:
+def interconnect_of(machine: Machine, serving: Sequence[int], catalogue: Catalogue) -> Interconnect:
     """Return ``nvlink`` if NVLink joins every serving pair, ``pcie`` if at least one pair is
     known to lack it, ``unknown`` if neither is known.
     """
@@ -56,7 +56,7 @@ def _interconnect(machine: Machine, serving: Sequence[int], catalogue: Catalogue
     return "pcie" if kinds == {"none"} else "unknown"
 
 
-def _p2p(machine: Machine, serving: Sequence[int], catalogue: Catalogue) -> Tri:
+def p2p_of(machine: Machine, serving: Sequence[int], catalogue: Catalogue) -> Tri:
     """Return whether peer access works: as read, else by NVLink, else by the kind of card.
 
     The stock driver refuses peer access over PCIe on GeForce cards; on professional cards it

@@ -7,14 +7,16 @@ weakest of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from qwendeploy.documents import Gpu, Machine
+from qwendeploy.documents import Gpu, Machine, Option, Tri
 from qwendeploy.errors import NoPlan
 from qwendeploy.figures import Kind
-from qwendeploy.hardware.choose import kind_of
+from qwendeploy.hardware.interconnect import Interconnect
 from qwendeploy.hardware.memory import serving_memory_mib
-from qwendeploy.tables.gpus import GpuModel, find_gpu
+from qwendeploy.hardware.placing import Groups, joined, place_groups
+from qwendeploy.tables.gpus import GpuModel, find_gpu, gpus
 from qwendeploy.units import MIB
 
 BUILT_ARCHITECTURES = {
@@ -48,23 +50,41 @@ class Box:
     display: bool
     figure_floor: Kind
     """Weakest evidence that figures may claim on this card: estimated when it is unknown."""
+    _groups: dict[tuple[int, int], Groups] = field(default_factory=dict, compare=False, repr=False)
+    _joined: dict[tuple[int, int], tuple[Interconnect, Tri]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def count(self) -> int:
         """GPUs to serve on."""
         return len(self.indices)
 
-    def serving(self, needed: int) -> tuple[int, ...]:
-        """Return which GPUs a plan that needs so many takes: cards of one kind where it can.
+    def groups(self, tp: int, replicas: int) -> Groups:
+        """Return which GPUs serve in each replica: those that stand and link best for the layout.
 
-        Cards of a kind stand together, so that no replica has unlike ones without need.
+        Cards of one kind are taken where there are enough of them.
         """
-        kinds: dict[tuple[str | None, int | None], list[int]] = {}
-        for index, gpu in zip(self.indices, serving_gpus(self.machine), strict=True):
-            kinds.setdefault(kind_of(gpu), []).append(index)
-        alike = next((group for group in kinds.values() if len(group) >= needed), None)
-        found = alike or [index for group in kinds.values() for index in group]
-        return tuple(found[:needed])
+        if (tp, replicas) not in self._groups:
+            found = place_groups(self.machine, self.indices, tp, replicas, gpus())
+            self._groups[tp, replicas] = found
+        return self._groups[tp, replicas]
+
+    def joined(self, tp: int, replicas: int) -> tuple[Interconnect, Tri]:
+        """Return how the GPUs of a replica are joined and whether they reach each other.
+
+        For one GPU a replica these are the words of the machine, which say what others would have.
+        """
+        machine = self.machine
+        if tp == 1 or tp * replicas > self.count or not machine.links.pairs:
+            return machine.interconnect, machine.p2p
+        if (tp, replicas) not in self._joined:
+            self._joined[tp, replicas] = joined(machine, self.groups(tp, replicas), gpus())
+        return self._joined[tp, replicas]
+
+    def serving(self, option: Option) -> tuple[int, ...]:
+        """Return which GPUs a plan of the option takes, those of a replica beside each other."""
+        return tuple(chain.from_iterable(self.groups(option.tp, option.replicas)))
 
     @property
     def memory_bytes(self) -> int:

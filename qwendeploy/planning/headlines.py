@@ -60,9 +60,10 @@ def _lowered_line(result: Survey, option: Option, lowered: Quality) -> str:
             f"{option.quant} weights are of class {lowered}, coarser than the default {asked}; "
             "they are planned because they were asked for."
         )
-    both = any("llama.cpp" in entry.option for entry in result.trace)
-    engines = f"{option.engine} or llama.cpp" if both else option.engine
-    miss = _nearest_of_class(result, asked)
+    asked_too = any("llama.cpp" in entry.option for entry in result.trace)
+    engines = "vLLM or llama.cpp" if asked_too and scene.pins.engine is None else option.engine
+    # why llama.cpp is planned is told with what vLLM fell short of
+    miss = "" if option.engine == "llama.cpp" else _nearest_of_class(result, asked)
     text = (
         f"Nothing of class {asked} (8-bit or better) will do {_place(scene)} on {engines}{miss}: "
     )
@@ -133,8 +134,9 @@ def _place(scene: Scene) -> str:
 def _held_memory(scene: Scene, option: Option) -> Iterator[str]:
     """Yield the GPUs on which others hold memory that the engine will ask for at start."""
     share = option.gpu_memory_utilization
+    serving = scene.box.serving(option)
     for gpu in scene.box.machine.gpus:
-        if gpu.index not in scene.box.serving(option.gpus_used) or share is None or gpu.mig:
+        if gpu.index not in serving or share is None or gpu.mig:
             continue
         if gpu.memory_mib is None or gpu.memory_free_mib is None:
             continue

@@ -17,7 +17,7 @@ from qwendeploy.models.prefill import PrefillPoint
 from qwendeploy.models.step import Features
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.prefill_rows import prefill_fit
-from qwendeploy.planning.transfer_rows import card_features, link_of, weight_features
+from qwendeploy.planning.transfer_rows import card_features, link_in, weight_features
 
 LARGEST_STEP = 8192
 """Where no rule and no measured series says otherwise: the upstream server default for H100-class
@@ -36,16 +36,13 @@ def prefill_features(option: Option, box: Box) -> Features | None:
     facts = card_features(card) if card is not None else None
     if card is None or facts is None:
         return None
-    stated = box.machine.interconnect
-    joined = None if stated in ("unknown", "none") else stated
-    p2p = {"yes": True, "no": False}.get(box.machine.p2p)
     try:
         return Features(
             **facts,  # type: ignore[arg-type]
             quant=option.quant,
             engine=option.engine,
             tp=option.tp,
-            link=link_of(card, joined, p2p),
+            link=link_in(box, card, option),
             spec_method=option.spec_method,
             spec_tokens=option.spec_tokens,
             deep_gemm=None,

@@ -33,7 +33,7 @@ from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
 from qwendeploy.planning.transfer_rows import (
     card_features,
     image_family,
-    link_of,
+    link_in,
     transfer_fit,
     weight_features,
 )
@@ -300,7 +300,7 @@ class Rates:
                     option.engine, "repne" if option.fork else None, option.engine_version
                 ),
                 tp=option.tp,
-                link=link_of(card, self._interconnect, self._p2p),
+                link=link_in(self.scene.box, card, option),
                 kv_cache_dtype=option.kv_cache_dtype,
                 spec_method=option.spec_method,
                 spec_tokens=option.spec_tokens,
@@ -314,15 +314,6 @@ class Rates:
             )
         except ValueError:
             return None
-
-    @property
-    def _interconnect(self) -> str | None:
-        stated = self.scene.box.machine.interconnect
-        return None if stated in ("unknown", "none") else stated
-
-    @property
-    def _p2p(self) -> bool | None:
-        return {"yes": True, "no": False}.get(self.scene.box.machine.p2p)
 
     @cached_property
     def _content(self) -> str:

@@ -23,6 +23,7 @@ from qwendeploy.documents import (
     Workload,
 )
 from qwendeploy.errors import NoPlan
+from qwendeploy.hardware.choose import choice_text
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
 from qwendeploy.planning.engine_settings import check_engine, check_layout
@@ -206,6 +207,8 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
     ]
     story = narrative.tell(result, best, predictions, lowered, rates)
     turning = turning_points(result, best, rates)
+    serving = scene.box.serving(option)
+    chosen = choice_text(scene.box.machine, serving)
     return Plan(
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         tool=Tool(version=__version__),
@@ -219,7 +222,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         env=_settings(candidate.env),
         predictions=predictions,
         cells=tuple(cell(candidate, other, rates) for other in points if other != load),
-        gpu_indices=scene.box.serving(option.gpus_used),
+        gpu_indices=serving,
         listen=scene.request.listen,
         port=scene.request.port,
         served_model_name=SERVED_NAME,
@@ -228,7 +231,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         boot_warm_s=narrative.boot(option, scene, "warm"),
         gated_repositories=narrative.gated(option, scene),
         headlines=story.headlines,
-        reasons=(*story.reasons, *turning.reasons),
+        reasons=(*story.reasons, *turning.reasons, *([f"GPUs {chosen}"] if chosen else [])),
         capacity=story.capacity,
         assumptions=story.assumptions,
         alternatives=alternatives(result, best, rates),

@@ -84,13 +84,25 @@ class Scene:
             "exposure.network": "loopback" if local else "all" if everywhere else "host",
         }
 
+    def joined_as(self, option: Option) -> Scene:
+        """Return the scene whose machine is joined as the GPUs of the option's replicas are."""
+        machine = self.box.machine
+        interconnect, p2p = self.box.joined(option.tp, option.replicas)
+        if (interconnect, p2p) == (machine.interconnect, machine.p2p):
+            return self
+        words = {"interconnect": interconnect, "p2p": p2p}
+        return replace(self, box=replace(self.box, machine=machine.model_copy(update=words)))
+
     def for_options(self, facts: Facts) -> Scene:
         """Return the scene with the rules narrowed to options that share these facts."""
         return replace(self, rules=self.rules.narrowed(facts))
 
     def step_for(self, option: Option) -> int:
         """Return the scheduler step in tokens that the option's prefill speed allows."""
-        kind = (option.quant, option.engine, option.tp, option.spec_method, option.spec_tokens)
+        kind = (
+            *(option.quant, option.engine, option.spec_method, option.spec_tokens),
+            *(option.tp, self.box.joined(option.tp, option.replicas)),
+        )
         if kind not in self._steps:
             from qwendeploy.planning.prefill_speed import step_for
 

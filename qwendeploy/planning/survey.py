@@ -118,7 +118,7 @@ def _resolved(
         return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
-    whole = scene.for_options({**scene.facts, **scene.exposure})
+    wholes: dict[tuple[str, str], Scene] = {}
     narrowed: dict[tuple[object, ...], Scene] = {}
     known = scene.knowledge
     for option in enumerate_options(
@@ -132,9 +132,13 @@ def _resolved(
             too_coarse.add(weights)
             trace.append(_coarse(weights, own, quality))
             continue
-        kind = (option.image, option.checkpoint, option.quant, option.spec_method)
+        words = scene.box.joined(option.tp, option.replicas)
+        if words not in wholes:
+            linked = scene.joined_as(option)
+            wholes[words] = linked.for_options({**linked.facts, **linked.exposure})
+        kind = (option.image, option.checkpoint, option.quant, option.spec_method, words)
         if kind not in narrowed:
-            narrowed[kind] = whole.for_options(shared_facts(option))
+            narrowed[kind] = wholes[words].for_options(shared_facts(option))
         result = resolve(option, narrowed[kind])
         if isinstance(result, Rejection):
             trace.append(rejected(option, result))

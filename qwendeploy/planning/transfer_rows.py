@@ -15,10 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from qwendeploy.documents import Option
 from qwendeploy.models.kernels import READ_BYTES, gguf_bits, weights_read
 from qwendeploy.models.speculation import ALIASES, curve_for
 from qwendeploy.models.transfer import Features, Link, TransferFit
 from qwendeploy.models.transfer_fit import Observation
+from qwendeploy.planning.box import Box
 from qwendeploy.tables.checkpoints import CheckpointRow, find_checkpoint
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.gpus import GpuModel, gpus
@@ -70,6 +72,7 @@ MOST_PREFILL = 0.6
 """Share of a closed loop's time spent on prompts above which what is left says little."""
 LOOP_DOUBT, PREFILL_DOUBT = 0.12, 0.12
 """Deviation, log units, of the closed-loop formula with several users and of a prefill time."""
+FASTER_BUILD = 10350
 DEEP = 4096
 """From this context on the KV format and the attention kernel decide, not the weights."""
 
@@ -155,13 +158,25 @@ def link_of(card: GpuModel, interconnect: str | None, p2p: bool | None = None) -
     return "pcie-p2p" if p2p else "pcie"
 
 
+def link_in(box: Box, card: GpuModel, option: Option) -> Link:
+    """Return the kind of link between the cards of one replica of an option in a box."""
+    interconnect, p2p = box.joined(option.tp, option.replicas)
+    stated = None if interconnect in ("unknown", "none") else interconnect
+    return link_of(card, stated, {"yes": True, "no": False}.get(p2p))
+
+
 def image_family(engine: str, fork: str | None, version: str | None = None) -> str:
     """Return whose host code runs the step: the fork, upstream vLLM by age, or another engine.
 
-    Upstream overlaps scheduling with drafting from 0.22 on, which shortens the host's part.
+    Upstream overlaps scheduling with drafting from 0.22 on, which shortens the host's part. The
+    builds of llama.cpp that state a number from ``FASTER_BUILD`` on draft at a fraction of what the
+    earlier ones need (paired runs of one public table).
     """
     if engine != "vllm":
-        return "llama.cpp" if engine.endswith("llama.cpp") else engine
+        if not engine.endswith("llama.cpp"):
+            return engine
+        build = re.match(r"b(\d+)", version or "")
+        return "llama.cpp-new" if build and int(build[1]) >= FASTER_BUILD else "llama.cpp"
     if fork == "repne":
         return "fork"
     return "upstream-0.22" if _release(version) >= (0, 22) else "upstream"
@@ -241,7 +256,8 @@ def features_of(row: DecodeRow) -> Features | None:
     if card is None or base is None or method is None or row.tp is None or row.concurrency is None:
         return None
     known_quant = row.quant in READ_BYTES or gguf_bits(row.quant) is not None
-    if row.gpu_count not in (row.tp, 1) or not known_quant:
+    by_layers = row.engine == "llama.cpp" and row.tp == 1
+    if not (row.gpu_count in (row.tp, 1) or by_layers) or not known_quant:
         return None
     tokens = 0 if method == "none" else row.spec_tokens
     if tokens is None or (tokens and curve_for(method) is None):

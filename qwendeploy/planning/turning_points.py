@@ -156,7 +156,7 @@ def _layout(result: Survey, best: Scored, rates: Rates) -> list[tuple[str, str]]
             parts.append(f"{text} {where}")
     if not parts:
         return []
-    link = LINKS.get(scene.box.machine.interconnect, "links not known")
+    link = LINKS.get(scene.box.joined(large.tp, large.replicas)[0], "links not known")
     text = f"{layout_label(small)} against {layout_label(large)} ({link}){image}: "
     return [("layout-crossover", f"{text}{'; '.join(parts)}.{_layout_memory(large, small, scene)}")]
 

@@ -87,12 +87,26 @@ def caches(launch: Launch) -> tuple[tuple[str, str], ...]:
 def environment(launch: Launch) -> tuple[tuple[str, str], ...]:
     """Return the plan's variables, after those that say where home, weights and GPUs are."""
     found: dict[str, str] = {}
-    if launch.hides_some:
-        indices = ",".join(str(index) for index in launch.gpu_indices)
-        found |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": indices}
+    if devices := _device_order(launch):
+        listed = ",".join(str(device) for device in devices)
+        found |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
     if launch.read_only:
         found |= {"HOME": OWN_HOME, "HF_HOME": hub_target(launch)}
     return tuple({**found, **dict(launch.env)}.items())
+
+
+def _device_order(launch: Launch) -> tuple[int, ...]:
+    """Return the devices for CUDA, counted as the container sees them; empty if any order will do.
+
+    Replicas of one process take them in turn, and a container sees its GPUs in the order of their
+    slots, whatever order it is given them in.
+    """
+    if launch.hides_some:
+        return launch.gpu_indices
+    seen = sorted(launch.gpu_indices)
+    if launch.replicas == 1 or seen == list(launch.gpu_indices):
+        return ()
+    return tuple(seen.index(index) for index in launch.gpu_indices)
 
 
 def tmpfs(launch: Launch) -> tuple[tuple[str, str], ...]:

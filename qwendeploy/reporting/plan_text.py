@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from qwendeploy.documents import Gpu, Plan, Predictions, TraceEntry
 from qwendeploy.figures import WIDE, Figure
+from qwendeploy.hardware.choose import choice_text
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label, shortfall
 from qwendeploy.planning.near_miss import nearest_miss, telling
@@ -57,6 +58,8 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
         f"max length {format_tokens(option.max_model_len or 0)}",
     ]
     lines += _wrapped("        ", " · ".join(parts))
+    if chosen := choice_text(plan.machine, plan.gpu_indices):
+        lines += _wrapped("GPUs    ", chosen)
     lines += _figures(plan)
     lines += ["", *_list("Why", plan.reasons[:MOST_REASONS])]
     lines += _list("Room", _room(plan))
