@@ -26,9 +26,14 @@ def _cases() -> list[dict[str, Any]]:
 CASES = _cases()
 
 
-def _audited(case: dict[str, Any], folder: Path) -> AuditDocument:
+def _written(case: dict[str, Any], folder: Path) -> None:
     for name, text in case["files"].items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _audited(case: dict[str, Any], folder: Path) -> AuditDocument:
+    _written(case, folder)
     launches = read_launches(folder / next(iter(case["files"])))
     return audit_launches(launches, described(case["machine"]), compare=False)
 
@@ -65,8 +70,7 @@ def test_a_correction_brings_nothing_new_and_keeps_what_was_asked(
 ) -> None:
     """What is left after ``--fix`` was said to be left, and the model stays the one named."""
     name, text = next(iter(case["files"].items()))
-    for beside, content in case["files"].items():
-        (tmp_path / beside).write_text(content, encoding="utf-8")
+    _written(case, tmp_path)
     context = described(case["machine"])
     judged = judge_launch(read_launches(tmp_path / name)[0], context)
     corrected = correct(judged)

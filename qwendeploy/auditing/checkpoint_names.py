@@ -128,9 +128,10 @@ def host_path(path: str, volumes: Iterable[Word]) -> str:
     best, answer = -1, path
     for volume in volumes:
         source, target = mount_of(volume.text)
-        covers = target and (path == target or path.startswith(target.rstrip("/") + "/"))
-        if covers and len(target) > best:
-            best, answer = len(target), source.rstrip("/") + path[len(target.rstrip("/")) :]
+        folder = target.rstrip("/")
+        covers = target and (path == folder or path.startswith(f"{folder}/"))
+        if covers and len(folder) > best:
+            best, answer = len(folder), source.rstrip("/") + path[len(folder) :]
     return answer
 
 

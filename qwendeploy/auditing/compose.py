@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ruamel.yaml.nodes import Node
 
+from qwendeploy.auditing.compose_merge import compose_document, merged, no_files
+from qwendeploy.auditing.config_file import UNREAD, Reader
 from qwendeploy.auditing.docker_run import EnvFiles, no_env_files, server_of_words
 from qwendeploy.auditing.launch import (
     Container,
@@ -28,28 +30,54 @@ _VARIABLE = re.compile(
 )
 
 
+EXTENDED = "the extended file"
+"""Begins the note of a file that a service extends and that was not read."""
+DEEPEST_EXTENDED = 8
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def is_compose(tree: Tree) -> bool:
     """Say whether the document is a compose file."""
-    return bool(tree.mapping(tree.at(tree.root, "services")))
+    fields = tree.mapping(tree.root)
+    return bool(tree.mapping(fields.get("services")) or tree.sequence(fields.get("include")))
 
 
 def read_compose(
-    tree: Tree, variables: Mapping[str, str], env_files: EnvFiles = no_env_files
+    tree: Tree,
+    variables: Mapping[str, str],
+    env_files: EnvFiles = no_env_files,
+    read: Reader = no_files,
 ) -> list[Launch]:
     """Return the engine servers of a compose file; other services (proxies, UIs) are left out.
 
-    ``variables`` come from the project's ``.env``; unknown ones stay ``$NAME``.
+    ``variables`` come from the project's ``.env``; unknown ones stay ``$NAME``. Files that services
+    extend or that the file includes are looked for by ``read``.
     """
     services = tree.mapping(tree.at(tree.root, "services"))
+    for item in _included(tree):
+        other = compose_document(read, item)
+        if other is not None:
+            services = tree.mapping(tree.at(other.root, "services")) | services
     launches = []
     for name, node in services.items():
-        launch = _Service(tree, variables, env_files, services).launch(name, node)
+        launch = _Service(tree, variables, env_files, services, read).launch(name, node)
         if launch.engine != "other":
             launches.append(launch)
     return launches
+
+
+MOST_INCLUDED = 20
+"""Files that one compose file includes."""
+
+
+def _included(tree: Tree) -> list[str]:
+    """Return the files that the document includes, short and long form."""
+    names = []
+    for item in tree.sequence(tree.at(tree.root, "include"))[:MOST_INCLUDED]:
+        word = tree.word(item) or tree.word(tree.at(item, "path"))
+        if word is not None:
+            names.append(word.text)
+    return names
 
 
 class _Service:
@@ -61,36 +89,43 @@ class _Service:
         variables: Mapping[str, str],
         env_files: EnvFiles,
         services: Mapping[str, Node],
+        read: Reader,
     ) -> None:
         self.tree = tree
         self.variables = variables
         self.env_files = env_files
         self.services = services
+        self.read = read
         self.unread: list[str] = []
 
     def launch(self, name: str, node: Node) -> Launch:
-        fields = self._with_extended(node, 0)
+        fields = self.tree.mapping(self._with_extended(node, self.services, 0))
         place = self.tree.place(node)
         image = self._word(fields.get("image"))
         words = (*self._command(fields.get("entrypoint")), *self._command(fields.get("command")))
         name_of_image = image.text if image else ""
-        engine, arguments, inner = server_of_words(words, name_of_image)
+        env = self._environment(fields)
+        engine, arguments, inner = server_of_words(words, name_of_image, env)
+        env.update(inner)
         own_entry = "entrypoint" not in fields
-        env = {**self._environment(fields), **inner}
         devices = tuple(self._words(fields.get("devices")))
+        hidden = any(part.startswith(EXTENDED) for part in self.unread)
+        gpus = self._gpus(fields, devices, place)
+        shared = self._shares_memory(fields)
         container = Container(
             image=image,
-            gpus=self._gpus(fields, devices, place),
+            gpus=None if hidden and not gpus.passed else gpus,
             ports=tuple(self._ports(fields.get("ports"))),
             volumes=tuple(self._volumes(fields.get("volumes"))),
             network=self._word(fields.get("network_mode")),
-            shared_memory=self._shares_memory(fields),
+            shared_memory=None if hidden and not shared else shared,
             platform=self._word(fields.get("platform")),
             devices=devices,
             restart=self._word(fields.get("restart")),
             workdir=self._word(fields.get("working_dir")),
-            opaque="volumes_from" in fields or "configs" in fields or "secrets" in fields,
+            opaque=hidden or bool({"volumes_from", "configs", "secrets"} & fields.keys()),
             refused=tuple(self._refused_requests(fields)),
+            replicas=self._replicas(fields),
         )
         return Launch(
             place,
@@ -123,6 +158,12 @@ class _Service:
             return None
         return Supervision(int(start + every * count), self.tree.place(check), restarts=False)
 
+    def _replicas(self, fields: Mapping[str, Node]) -> int:
+        stated = self._word(fields.get("scale"))
+        stated = stated or self._word(self.tree.at(fields.get("deploy"), "replicas"))
+        count = whole_number(stated.text) if stated is not None else None
+        return 1 if count is None else count
+
     def _seconds(self, node: Node | None, default: float) -> float | None:
         """Return a duration of the compose specification, ``None`` if it cannot be read."""
         word = self._word(node)
@@ -133,18 +174,25 @@ class _Service:
             return None
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
-    def _with_extended(self, node: Node | None, depth: int) -> dict[str, Node]:
-        fields = self.tree.mapping(node)
-        extends = fields.get("extends")
-        if extends is None or depth > 8:
-            return fields
-        base = self.tree.word(extends) or self.tree.word(self.tree.at(extends, "service"))
-        if self.tree.at(extends, "file") is not None:
-            self.unread.append("the file that the service extends")
-            return fields
-        if base is None or base.text not in self.services:
-            return fields
-        return {**self._with_extended(self.services[base.text], depth + 1), **fields}
+    def _with_extended(self, node: Node, services: Mapping[str, Node], depth: int) -> Node:
+        """Return the service laid over the one that it extends."""
+        extends = self.tree.at(node, "extends")
+        if extends is None or depth > DEEPEST_EXTENDED:
+            return node
+        base = self._word(extends) or self._word(self.tree.at(extends, "service"))
+        file = self._word(self.tree.at(extends, "file"))
+        if file is not None:
+            other = compose_document(self.read, file.text)
+            if other is None:
+                self.unread.append(f"{EXTENDED} {file.text}")
+                if self.tree.at(node, "command") is None:
+                    self.unread.append(f"{UNREAD} {file.text}")
+                return node
+            services = self.tree.mapping(self.tree.at(other.root, "services"))
+        if base is None or base.text not in services:
+            return node
+        lower = self._with_extended(services[base.text], services, depth + 1)
+        return merged(self.tree, lower, node)
 
     def _word(self, node: Node | None) -> Word | None:
         word = self.tree.word(node)

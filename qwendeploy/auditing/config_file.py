@@ -7,6 +7,7 @@ The engine puts them in front of the command's own flags, so that those count (v
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ FLAG = "--config"
 UNREAD = "configuration file"
 """Begins the note of a file that was not read: flags of it may be in effect."""
 
+_HERE = re.compile(r"^\$(?:PWD|\{PWD\})/")
+
 Reader = Callable[[str], str | None]
 """Return the text of a file by the name that the launch gives it, ``None`` if it is not read."""
 
@@ -31,6 +34,8 @@ def read_beside(directory: Path | None) -> Reader:
     """Return a reader of files below ``directory``; others are not opened."""
 
     def read(name: str) -> str | None:
+        # The launch is started where it lies, as far as anybody can tell.
+        name = _HERE.sub("", name)
         if directory is None or "$" in name:
             return None
         root = directory.resolve()
@@ -45,7 +50,10 @@ def read_beside(directory: Path | None) -> Reader:
 
 
 def with_config_file(launch: Launch, read: Reader) -> Launch:
-    """Return the launch with the flags of its configuration file in front of its own."""
+    """Return the launch with the flags of its configuration file in front of its own.
+
+    Where the file is read, the flags stand for it: a corrected command names it no more.
+    """
     name = _named(launch.arguments) if launch.engine == "vllm" else None
     if name is None:
         return launch
@@ -60,7 +68,17 @@ def with_config_file(launch: Launch, read: Reader) -> Launch:
     if not trees or not isinstance(trees[0].root, MappingNode):
         return replace(launch, unread=(*launch.unread, f"{UNREAD} {name.text}"))
     words = tuple(_flags(trees[0]))
-    return replace(launch, arguments=(*words, *launch.arguments))
+    return replace(launch, arguments=(*words, *_without(launch.arguments)))
+
+
+def _without(arguments: tuple[Word, ...]) -> Iterator[Word]:
+    """Yield the arguments without the file's name."""
+    named = False
+    for word in arguments:
+        flag, equals, _ = word.text.partition("=")
+        if not named and flag != FLAG:
+            yield word
+        named = flag == FLAG and not equals
 
 
 def _named(arguments: tuple[Word, ...]) -> Word | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
+from types import MappingProxyType
 
 from qwendeploy.auditing.launch import (
     Container,
@@ -153,7 +154,6 @@ def read_container_run(
         )
     entrypoint = options.single.get("--entrypoint")
     repeated = repeated_program(arguments, image.text) if entrypoint is None else None
-    engine, arguments, inner = _server(image, entrypoint, arguments)
     unread = []
     env: dict[str, Word] = {}
     for file in options.env_files:
@@ -162,6 +162,8 @@ def read_container_run(
             unread.append(f"environment file {file.text}")
         env.update(values or {})
     env.update(options.env)
+    program = (entrypoint,) if entrypoint is not None and entrypoint.text else ()
+    engine, arguments, inner = server_of_words((*program, *arguments), image.text, env)
     env.update(inner)
     container = Container(
         image=image,
@@ -282,22 +284,19 @@ def _shares_memory(options: _Options) -> bool:
     return large or (ipc is not None and ipc.text == "host")
 
 
-def _server(
-    image: Word, entrypoint: Word | None, arguments: tuple[Word, ...]
-) -> tuple[EngineName, tuple[Word, ...], dict[str, Word]]:
-    """Return engine, its arguments, and variables set inside by a shell."""
-    words = (entrypoint, *arguments) if entrypoint and entrypoint.text else arguments
-    return server_of_words(words, image.text)
-
-
 def server_of_words(
-    words: tuple[Word, ...], image: str
+    words: tuple[Word, ...], image: str, env: Mapping[str, Word] = MappingProxyType({})
 ) -> tuple[EngineName, tuple[Word, ...], dict[str, Word]]:
-    """Return the engine that a container's words start; without a program the image's own does."""
+    """Return the engine that a container's words start; without a program the image's own does.
+
+    ``env`` are the container's variables, which a shell among the words puts in.
+    """
     script = shell_script(words)
     if script is not None:
         given = words[words.index(script) + 2 :]
-        for command in commands(script.text, script.place.file, first_line=script.place.line):
+        known = {name: word.text for name, word in env.items() if not word.symbolic}
+        place = script.place
+        for command in commands(script.text, place.file, first_line=place.line, variables=known):
             found = server_in(command.words)
             if found is not None:
                 arguments = with_parameters(found[1], given)

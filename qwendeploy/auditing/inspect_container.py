@@ -6,7 +6,14 @@ import json
 from typing import Any
 
 from qwendeploy.auditing.docker_run import server_of_words
-from qwendeploy.auditing.launch import Container, Gpus, Launch, Port, parse_port
+from qwendeploy.auditing.launch import (
+    LEAST_SHARED_MIB,
+    Container,
+    Gpus,
+    Launch,
+    Port,
+    parse_port,
+)
 from qwendeploy.auditing.text import Place, Word
 from qwendeploy.errors import UserError
 
@@ -47,16 +54,17 @@ def _launch(item: dict[str, Any], place: Place) -> Launch:
         for part in (config.get("Entrypoint"), config.get("Cmd"))
         for text in _list(part)
     )
-    engine, arguments, inner = server_of_words(words, image.text)
     pairs = (str(text).partition("=") for text in _list(config.get("Env")))
     env = {key: Word(value, place) for key, _, value in pairs}
+    engine, arguments, inner = server_of_words(words, image.text, env)
     container = Container(
         image=image,
         gpus=_gpus(host, place),
         ports=tuple(_ports(host, place)),
         volumes=tuple(_volumes(item, host, place)),
         network=Word(str(host["NetworkMode"]), place) if host.get("NetworkMode") else None,
-        shared_memory=host.get("IpcMode") == "host" or _amount(host.get("ShmSize")) > 2**27,
+        shared_memory=host.get("IpcMode") == "host"
+        or _amount(host.get("ShmSize")) >= LEAST_SHARED_MIB * 2**20,
     )
     name = str(item.get("Name", "")).lstrip("/")
     return Launch(place, "docker", engine, arguments, {**env, **inner}, container, name)

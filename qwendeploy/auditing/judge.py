@@ -61,6 +61,7 @@ BANDED = {
     "kv-too-small-for-max-model-len",
     "max-num-seqs-above-blocks",
     "block-above-batched-tokens",
+    "short-context-limit",
 }
 """Rules on the pool's central value: here the band decides, so that a set-up that may well work is
 warned of and not refused (``memory_findings`` reports under the same names)."""

@@ -104,7 +104,7 @@ def _launch(tree: Tree, pod: Node, node: Node, published: bool, link: Place | No
         for key in ("command", "args")
     )
     name_of_image = image.text if image else ""
-    engine, arguments, inner = server_of_words((*command, *given), name_of_image)
+    engine, arguments, inner = server_of_words((*command, *given), name_of_image, env)
     name = tree.word(tree.at(node, "name"))
     host_network = tree.word(tree.at(pod, "hostNetwork"))
     on_host = host_network is not None and host_network.text == "true"

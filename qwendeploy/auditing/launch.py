@@ -54,6 +54,13 @@ class Container:
     refused: tuple[Word, ...] = ()
     """What the container program refuses about the description, in its words."""
     restart: Word | None = None
+    replicas: int = 1
+    """Containers of this kind that the file starts."""
+
+    @property
+    def on_host_network(self) -> bool:
+        """The container has no network of its own: what it publishes is dropped."""
+        return self.network is not None and self.network.text == "host"
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -268,6 +275,9 @@ def parse_gpus(text: str, place: Place) -> Gpus:
     return Gpus(True, None, (), place)
 
 
+_NODE = re.compile(r"/dev/nvidia(\d{1,3})(?=:|$)")
+
+
 def nvidia_devices(devices: tuple[Word, ...]) -> Gpus | None:
     """Return the GPUs handed in as CDI or device nodes, ``None`` if there are none."""
     names = [
@@ -280,8 +290,8 @@ def nvidia_devices(devices: tuple[Word, ...]) -> Gpus | None:
         if "all" in names:
             return Gpus(True, None, (), place)
         return Gpus(True, len(names), tuple(names), place)
-    nodes = [word for word in devices if re.match(r"/dev/nvidia\d", word.text)]
+    nodes = [(match[1], word) for word in devices if (match := _NODE.match(word.text))]
     if nodes:
-        return Gpus(True, len(nodes), (), nodes[0].place)
+        return Gpus(True, len(nodes), tuple(index for index, _ in nodes), nodes[0][1].place)
     amd = [word for word in devices if word.text.startswith("/dev/kfd")]
     return Gpus(True, None, (), amd[0].place) if amd else None

@@ -121,6 +121,10 @@ class PoolView:
         }
 
 
+_WITHOUT_FULL_GRAPHS = ("NONE", "PIECEWISE")
+"""Modes that capture no full decode step: seats are then not held against the blocks."""
+
+
 def held_when_short(view: PoolView) -> int:
     """Return the blocks that a request of one token holds."""
     return blocks_held(view.answer.layout, 1)
@@ -148,7 +152,8 @@ def view_pool(understood: Understood) -> PoolView | None:
         answer,
         length,
         int(seats) if seats else None,
-        full_graphs=understood.number("capture_size") != 0,
+        full_graphs=understood.number("capture_size") != 0
+        and understood.value("graph_mode") not in _WITHOUT_FULL_GRAPHS,
         max_num_batched_tokens=question.max_num_batched_tokens,
         automatic_length=automatic,
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qwendeploy.auditing.compose import is_compose, read_compose
+from qwendeploy.auditing.compose_merge import is_laid_over, with_override
 from qwendeploy.auditing.config_file import read_beside, with_config_file
 from qwendeploy.auditing.docker_run import (
     EnvFiles,
@@ -69,7 +70,9 @@ def read_launches(path: Path) -> list[Launch]:
     candidates = [
         entry
         for entry in sorted(path.iterdir())
-        if entry.is_file() and (entry.suffix in _LAUNCH_SUFFIXES or "file" in entry.name.lower())
+        if entry.is_file()
+        and (entry.suffix in _LAUNCH_SUFFIXES or "file" in entry.name.lower())
+        and not is_laid_over(entry)
     ]
     for entry in candidates[:MOST_FILES]:
         try:
@@ -132,11 +135,12 @@ def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles
     if directory is not None:
         known = env_files(Word(".env", Place(file, 1)))
         variables = {name: word.text for name, word in (known or {}).items()}
+    read = read_beside(directory)
     return [
         launch
         for tree in trees
         if is_compose(tree)
-        for launch in read_compose(tree, variables, env_files)
+        for launch in read_compose(with_override(tree, read, file), variables, env_files, read)
     ]
 
 

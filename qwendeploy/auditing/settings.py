@@ -224,6 +224,11 @@ def _json_object(text: str) -> tuple[dict[str, Any] | None, str | None]:
     return parsed, None
 
 
+def json_keys(text: str) -> Mapping[str, Any]:
+    """Return the keys of a JSON object; empty for every other text."""
+    return _json_object(text)[0] or {}
+
+
 def scalar(text: str) -> Any:
     """Return the JSON value that a text is, else the text itself."""
     try:

@@ -339,7 +339,9 @@ def _finish(scan: _Scan) -> Command | None:
                 scan.aliases[name] = Word(value, word.place)
         return None
     if rest[0].text in _SOURCING and len(rest) > 1:
-        scan.unread.append(f"variables of {rest[1].text}")
+        # An environment's activation sets PATH and the prompt, nothing that a server reads.
+        if not rest[1].text.endswith("bin/activate"):
+            scan.unread.append(f"variables of {rest[1].text}")
         return None
     alias = scan.aliases.get(rest[0].text)
     if alias is not None:

@@ -60,7 +60,7 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
         return
     port = understood.number("port")
     inside = [entry.container for entry in container.ports]
-    on_host = container.network is not None and container.network.text == "host"
+    on_host = container.on_host_network
     plain = [text for text in inside if text.isdigit()]
     told = port is not None and inside and plain == inside and not on_host
     if told and port is not None and str(int(port)) not in inside and launch.engine == "vllm":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from qwendeploy.auditing.findings import Finding, worst_outcome
 from qwendeploy.auditing.judge import Judged
+from qwendeploy.auditing.text import whole_number
+from qwendeploy.auditing.visible_gpus import MOST_CARDS, card_names, card_order
 
 MOST_SHARED = 1.0
 """The engine takes its share of the whole card and refuses when that much is not free."""
-MOST_CARDS = 64
-"""Cards of a box that are told apart; ``--gpus`` takes as many."""
 
 
 def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
@@ -19,7 +20,9 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
     result: list[Judged] = []
     for index, item in enumerate(judged):
         extra: list[Finding] = []
-        for other in judged[:index]:
+        container = item.understood.launch.container
+        several = container is not None and container.replicas > 1
+        for other in (*judged[:index], *([item] if several else ())):
             shared = _shared_memory(other, item)
             port = _same_port(other, item)
             extra += [found for found in (shared, port) if found is not None]
@@ -30,27 +33,21 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
     return result
 
 
-def _cards(judged: Judged) -> set[str] | None:
-    """Return the cards a launch sees by name, ``None`` for all of them."""
-    launch = judged.understood.launch
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        word = launch.env.get(name)
-        if word is not None and word.text.replace(",", "").isdigit():
-            return set(word.text.split(","))
-    gpus = launch.container.gpus if launch.container is not None else None
-    return set(gpus.devices) if gpus is not None and gpus.devices else None
-
-
 def _used(judged: Judged) -> set[str] | None:
-    """Return the cards that a launch uses: the first ones it sees, as many as its layout takes."""
-    tp, dp = judged.understood.number("tp"), judged.understood.number("dp")
-    seen = _cards(judged)
-    if tp is None:
+    """Return the cards that a launch uses: the first ones it sees, as many as its layout takes.
+
+    ``None`` where its layout is not known, or where a cluster hands out cards: it gives none twice.
+    """
+    understood = judged.understood
+    sizes = [understood.number(name) for name in ("tp", "pp", "dp")]
+    here = whole_number(understood.arguments.value("--data-parallel-size-local") or "")
+    if here is not None:
+        sizes[2] = here
+    if understood.launch.runtime == "kubernetes" or None in sizes:
         return None
-    count = int(tp * (dp or 1))
-    if seen is None:
-        return {str(index) for index in range(min(count, MOST_CARDS))}
-    return set(sorted(seen)[:count])
+    count = min(int(prod(size for size in sizes if size is not None)), MOST_CARDS)
+    seen = card_names(understood.launch)
+    return set(seen[:count]) if seen is not None else {str(index) for index in range(count)}
 
 
 def _shared_memory(first: Judged, second: Judged) -> Finding | None:
@@ -64,14 +61,14 @@ def _shared_memory(first: Judged, second: Judged) -> Finding | None:
     if total <= MOST_SHARED:
         return None
     place = second.understood.place_of("gpu_memory_utilization")
-    card = min(ours & theirs)
+    card = min(ours & theirs, key=card_order)
     return Finding(
         "card-shared-beyond-memory",
         "error",
         "--gpu-memory-utilization",
         place,
-        f"card {card} serves {_name(first)} too: together they ask for {total:.2f} of its memory, "
-        "and the one that starts second finds less free than it asks for",
+        f"card {card} serves {_other(first, second)} too: together they ask for {total:.2f} of its "
+        "memory, and the one that starts second finds less free than it asks for",
         "give each its own card (device_ids, --gpus device=N), or shares that sum below 1",
         "fails_at_start",
     )
@@ -87,20 +84,25 @@ def _same_port(first: Judged, second: Judged) -> Finding | None:
         "error",
         f"port {both[0]}",
         second.understood.launch.place,
-        f"{_name(first)} publishes port {both[0]} already",
-        "publish another host port",
+        f"{_other(first, second)} publishes port {both[0]} already",
+        "publish another host port"
+        if first is not second
+        else f"one service a port, or a range of ports such as {both[0]}-{int(both[0]) + 7}",
         "fails_at_start",
     )
 
 
 def _host_ports(judged: Judged) -> dict[str, None]:
-    container = judged.understood.launch.container
-    if container is None:
-        port = judged.understood.number("port")
+    understood = judged.understood
+    container = understood.launch.container
+    if understood.arguments.last("--headless") is not None:
+        return {}
+    if container is None or (container.on_host_network and understood.launch.runtime == "docker"):
+        port = understood.number("port")
         return {str(int(port)): None} if port is not None else {}
     return {port.host: None for port in container.ports if port.host.isdigit()}
 
 
-def _name(judged: Judged) -> str:
-    launch = judged.understood.launch
-    return launch.name or str(launch.place)
+def _other(first: Judged, second: Judged) -> str:
+    launch = first.understood.launch
+    return "another replica" if first is second else launch.name or str(launch.place)

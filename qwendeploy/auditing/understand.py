@@ -15,6 +15,7 @@ from qwendeploy.auditing.settings import (
     Arguments,
     Setting,
     SpecConfig,
+    json_keys,
     read_arguments,
     read_spec_config,
 )
@@ -183,9 +184,13 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
     return _METHODS.get(str(method), "other"), number
 
 
+<<<<<<< HEAD
 def _has_key(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> bool:
     if llama is not None:
         return any(llama.last(flag) is not None for flag in ("--api-key", "--api-key-file"))
+=======
+def _has_key(launch: Launch, arguments: Arguments) -> bool:
+>>>>>>> 6db9b22 (audit tells cards, layers and layouts apart: extends, include and override files of compose, a shell's variables inside, pipeline stages and replicas that share a card or port, graphs switched off by level or mode, layouts the engine refuses)
     given = arguments.last("--api-key")
     if given is not None and given.value != "":
         return True
@@ -205,11 +210,10 @@ def _exposure(launch: Launch, arguments: Arguments, llama: LlamaSettings | None)
         host = (stated.value if stated is not None else None) or default
     if arguments.last("--uds") is not None or host.endswith(".sock"):
         return "unix socket", "loopback"
+    if arguments.last("--headless") is not None:
+        return "no port (headless)", "loopback"
     container = launch.container
-    on_host_network = container is not None and (
-        container.network is not None and container.network.text == "host"
-    )
-    if container is None or on_host_network:
+    if container is None or container.on_host_network:
         return host, _reach(host)
     if launch.runtime == "kubernetes":
         return "cluster", "all" if container.published_by_cluster else "unknown"
@@ -359,6 +363,12 @@ class _Values:
         if self.arguments.switched_on("--enforce-eager"):
             self._set("capture_size", 0, self.arguments.last("--enforce-eager"))
             return
+        stated = graph_mode(self.arguments)
+        if stated is not None:
+            self._set("graph_mode", stated[0], stated[1])
+            if stated[0] == "NONE":
+                self._set("capture_size", 0, stated[1])
+                return
         names = ("--max-cudagraph-capture-size", "--cudagraph-capture-sizes")
         for setting in reversed(self.arguments.settings):
             dotted = setting.name.startswith("--compilation-config")
@@ -380,6 +390,29 @@ class _Values:
             self._set("text_only", bool(counts) and not any(counts), limits)
             return
         self._set("text_only", False, None, "images are on unless switched off")
+
+
+_LEVELS = ("-O", "--optimization-level")
+
+
+def graph_mode(arguments: Arguments) -> tuple[str, Setting] | None:
+    """Return the CUDA graph mode that is asked for and where, ``None`` for the engine's own.
+
+    Level 0 neither compiles nor captures (vLLM documentation, optimization levels).
+    """
+    for setting in reversed(arguments.settings):
+        mode: object = None
+        if setting.name == "--compilation-config.cudagraph_mode":
+            mode = setting.value
+        elif setting.name == "--compilation-config" and setting.value is not None:
+            mode = json_keys(setting.value).get("cudagraph_mode")
+        if isinstance(mode, str) and "$" not in mode:
+            return mode.upper(), setting
+    for name in _LEVELS:
+        level = arguments.last(name)
+        if level is not None and (level.value or "").upper().removeprefix("O") == "0":
+            return "NONE", level
+    return None
 
 
 def _capture_sizes(setting: Setting) -> list[int]:

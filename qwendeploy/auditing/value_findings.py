@@ -11,7 +11,7 @@ from packaging.version import Version
 from qwendeploy.auditing.checkpoint_names import is_path, refused_quantization
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.settings import SPEC, Setting
-from qwendeploy.auditing.text import Place
+from qwendeploy.auditing.text import Place, whole_number
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.fields import parse_version
@@ -58,6 +58,7 @@ def value_findings(understood: Understood) -> Iterator[Finding]:
     yield from _quantization(understood)
     yield from _devices(understood)
     yield from _drafting(understood)
+    yield from _parallel(understood)
     yield from _yarn(understood)
 
 
@@ -186,6 +187,47 @@ def _drafting(understood: Understood) -> Iterator[Finding]:
         )
 
 
+def _parallel(understood: Understood) -> Iterator[Finding]:
+    """Yield layouts that the engine's ParallelConfig refuses (vLLM source, its validator)."""
+    arguments = understood.arguments
+
+    def size(flag: str, default: int | None = None) -> int | None:
+        value = arguments.value(flag)
+        return default if value is None else whole_number(value)
+
+    def refuse(flag: str, text: str, fix: str) -> Finding:
+        setting = arguments.last(flag)
+        place = setting.place if setting is not None else understood.launch.place
+        return _refused(flag, place, f"{text}; the configuration is refused", fix)
+
+    ranks, here = size("--data-parallel-size", 1), size("--data-parallel-size-local")
+    if arguments.switched_on("--enable-eplb") and not arguments.switched_on(_EXPERTS):
+        yield refuse(
+            "--enable-eplb", f"balancing experts needs {_EXPERTS}", "drop it: this model is dense"
+        )
+    if ranks is not None and here is not None and here > ranks:
+        yield refuse(
+            "--data-parallel-size-local",
+            f"{here} ranks here are more than the {ranks} of --data-parallel-size",
+            f"--data-parallel-size {here}",
+        )
+    for flag in ("--data-parallel-rank", "--data-parallel-external-lb"):
+        if ranks == 1 and arguments.value(flag) not in (None, "false"):
+            yield refuse(
+                flag,
+                "a balancer in front needs --data-parallel-size above 1",
+                f"drop it, or --data-parallel-size with the number of replicas behind {flag}",
+            )
+    tp, context_ranks = size("--tensor-parallel-size", 1), size("--decode-context-parallel-size")
+    if tp and context_ranks and tp % context_ranks:
+        yield refuse(
+            "--decode-context-parallel-size",
+            f"{context_ranks} does not divide --tensor-parallel-size {tp}",
+            "drop it",
+        )
+
+
+_EXPERTS = "--enable-expert-parallel"
 _ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 

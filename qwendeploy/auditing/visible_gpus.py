@@ -13,6 +13,9 @@ from qwendeploy.auditing.settings import Arguments
 from qwendeploy.auditing.text import whole_number
 from qwendeploy.documents import Gpu
 
+MOST_CARDS = 64
+"""Cards of a box that are told apart; ``--gpus`` takes as many."""
+
 
 def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | None:
     """Return how many cards the server may use, ``None`` if neither machine nor launch says."""
@@ -48,6 +51,50 @@ def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Contex
         }
     )
     return replace(context, machine=narrowed)
+
+
+_LISTED = re.compile(r"[\w./:-]{1,80}(,[\w./:-]{1,80}){0,63}")
+
+
+def card_names(launch: Launch) -> tuple[str, ...] | None:
+    """Return the cards that a launch sees in its own order, ``None`` for all of the machine.
+
+    ``CUDA_VISIBLE_DEVICES`` counts within what the container is given; ``NVIDIA_VISIBLE_DEVICES``
+    is read by container runtimes only. Docker counts a bare number of cards from the first.
+    """
+    handed = _handed_names(launch)
+    picked = _listed(launch, "CUDA_VISIBLE_DEVICES")
+    if picked is None:
+        return handed
+    indices = [whole_number(name) for name in picked]
+    if handed is None or None in indices:
+        return picked
+    return tuple(handed[index] for index in indices if index is not None and index < len(handed))
+
+
+def _handed_names(launch: Launch) -> tuple[str, ...] | None:
+    if launch.container is None:
+        return None
+    gpus = launch.container.gpus
+    if gpus is not None and gpus.devices:
+        return tuple(sorted(gpus.devices, key=card_order))
+    if gpus is not None and gpus.passed and gpus.count is not None:
+        return tuple(str(index) for index in range(min(gpus.count, MOST_CARDS)))
+    return _listed(launch, "NVIDIA_VISIBLE_DEVICES")
+
+
+def card_order(name: str) -> tuple[int, str]:
+    """Return what sorts cards by their index; names without one come last."""
+    number = whole_number(name)
+    return (number, "") if number is not None else (MOST_CARDS, name)
+
+
+def _listed(launch: Launch, name: str) -> tuple[str, ...] | None:
+    word = launch.env.get(name)
+    text = word.text.strip() if word is not None else ""
+    if not _LISTED.fullmatch(text) or text.lower() in ("all", "none", "void", "-1"):
+        return None
+    return tuple(text.split(","))
 
 
 def _pace(gpu: Gpu) -> tuple[int, ...]:

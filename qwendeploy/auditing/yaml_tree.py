@@ -6,6 +6,7 @@ costs nothing until somebody walks it; what walks it here is bounded.
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +28,10 @@ _PLAIN_TAGS = {"!reset", "!override"}
 
 
 class Tree:
-    """One YAML document as nodes; ``file`` names it in places."""
+    """One YAML document as nodes; ``file`` names it in places.
+
+    A node keeps the file that it was read from, so that nodes of several files may be put together.
+    """
 
     def __init__(self, root: Node, file: str) -> None:
         self.root = root
@@ -35,7 +39,7 @@ class Tree:
 
     def place(self, node: Node) -> Place:
         """Return the node's first line."""
-        return Place(self.file, node.start_mark.line + 1)
+        return Place(str(node.start_mark.name), node.start_mark.line + 1)
 
     def mapping(self, node: Node | None, depth: int = 0) -> dict[str, Node]:
         """Return a mapping's entries, ``<<`` merged in; empty for anything else."""
@@ -72,6 +76,14 @@ class Tree:
         return node
 
 
+class _Named(io.StringIO):
+    """Text under the name that the parser puts into every node's mark."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
 def read_yaml(text: str, file: str) -> list[Tree]:
     """Return the documents of a YAML text.
 
@@ -89,7 +101,7 @@ def read_yaml(text: str, file: str) -> list[Tree]:
         with warnings.catch_warnings():
             # An anchor that is used again is allowed; the later one counts.
             warnings.simplefilter("ignore", ReusedAnchorWarning)
-            roots = [root for root in loader.compose_all(text) if root is not None]
+            roots = [root for root in loader.compose_all(_Named(text, file)) if root is not None]
     except YAMLError as problem:
         raise UserError(_reason(problem), where=_where(problem, file)) from None
     except RecursionError:
