@@ -184,13 +184,9 @@ def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
     return _METHODS.get(str(method), "other"), number
 
 
-<<<<<<< HEAD
 def _has_key(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> bool:
     if llama is not None:
         return any(llama.last(flag) is not None for flag in ("--api-key", "--api-key-file"))
-=======
-def _has_key(launch: Launch, arguments: Arguments) -> bool:
->>>>>>> 6db9b22 (audit tells cards, layers and layouts apart: extends, include and override files of compose, a shell's variables inside, pipeline stages and replicas that share a card or port, graphs switched off by level or mode, layouts the engine refuses)
     given = arguments.last("--api-key")
     if given is not None and given.value != "":
         return True
