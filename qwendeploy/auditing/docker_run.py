@@ -193,7 +193,17 @@ def read_container_run(
         unread=tuple(unread),
         repeated=repeated,
         terminal=options.terminal if options.attached else None,
+        stays=options.detached,
     )
+
+
+def podman_options(words: tuple[Word, ...]) -> _Options:
+    """Return what options for podman say that are no whole command (``PodmanArgs=``).
+
+    Raises:
+        UserError: an option lacks its value.
+    """
+    return _options(words)[0]
 
 
 def _ends_with(words: tuple[Word, ...], arguments: tuple[Word, ...]) -> bool:

@@ -29,6 +29,7 @@ from qwendeploy.auditing.system_findings import (
 )
 from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood, understand
+from qwendeploy.auditing.unit_findings import unit_findings
 from qwendeploy.auditing.value_findings import value_findings
 from qwendeploy.planning.rulebook import Finding as RuleFinding
 from qwendeploy.planning.rulebook import RuleBook, load_rules
@@ -102,6 +103,7 @@ def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None
         *memory_findings(understood, view),
         *container_findings(understood),
         *cluster_findings(understood),
+        *unit_findings(understood),
         *llama_findings(understood),
         *gguf_findings(understood),
         *variable_findings(understood),

@@ -87,6 +87,29 @@ class Supervision:
 
 
 @dataclass(frozen=True)
+class Service:
+    """What a service manager makes of the command that it starts; ``None`` is not stated."""
+
+    kind: Word | None = None
+    """``Type=``, or the kind of notice that a quadlet waits for."""
+    patience_s: float = 90.0
+    """Seconds after which a start that is not reported is given up (systemd.service(5))."""
+    hides: tuple[Word, ...] = ()
+    """Settings that take devices or homes out of the server's sight."""
+    restarts: bool = False
+    stops: Word | None = None
+    """The command that is run when the started one ends."""
+    shell: tuple[Word, ...] = ()
+    """Words that only a shell would understand."""
+    paths: tuple[Word, ...] = ()
+    """Paths that are not what they look like without a shell."""
+    direct: bool = True
+    """The server is the started process, not a shell's child."""
+    detached: bool = False
+    """The command returns while a container goes on."""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One server start as written. ``arguments`` follow the engine's own command."""
 
@@ -110,6 +133,18 @@ class Launch:
     unattended: bool = False
     """Started by a service manager, which gives no terminal."""
     supervision: Supervision | None = None
+    service: Service | None = None
+    """The unit or quadlet that starts it."""
+    stays: bool = True
+    """It goes on while what follows in the same text starts."""
+    source: str = ""
+    """The file of a directory that it comes from."""
+    branch: tuple[tuple[int, int], ...] = ()
+    """The branches of conditions that it stands in: which condition, which branch."""
+    dropped: tuple[Word, ...] = ()
+    """Words of a command that the entry point's shell form keeps from the server."""
+    literal: tuple[Word, ...] = ()
+    """Words with a variable that nothing expands."""
     program: str = ""
     """The engine's program as written, of launches without a container."""
     installed: str | None = None
@@ -155,7 +190,7 @@ def server_in(words: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | 
     Wrappers in front (``exec``, ``sudo``, ``env``, ``nohup``, ``uv run`` …) are passed over.
     """
     for index, word in enumerate(words[:40]):
-        base = word.text.rsplit("/", 1)[-1]
+        base = re.split(r"[/\\]", word.text)[-1]
         rest = words[index + 1 :]
         if base == "vllm" and rest and rest[0].text == "serve":
             return "vllm", rest[1:]

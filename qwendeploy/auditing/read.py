@@ -76,7 +76,8 @@ def read_launches(path: Path) -> list[Launch]:
     ]
     for entry in candidates[:MOST_FILES]:
         try:
-            launches.extend(read_launch_text(read_text(entry), str(entry), path))
+            found = read_launch_text(read_text(entry), str(entry), path)
+            launches.extend(replace(launch, source=entry.name) for launch in found)
         except UserError as problem:
             if problem.what != _NO_LAUNCH:
                 problems.append(problem)
@@ -118,12 +119,29 @@ def _read(text: str, file: str, directory: Path | None) -> list[Launch]:
     if is_inspection(text):
         return read_inspection(text, file)
     if is_unit(text):
-        return read_unit(text, file, env_files)
+        return read_unit(text, file, env_files, _drop_ins(file, directory))
     if is_dockerfile(text, file):
         return read_dockerfile(text, file)
     if file.endswith((".yml", ".yaml")) or _YAML_LIKE.search(text):
         return _read_yaml(text, file, directory, env_files)
     return list(_read_shell(text, file, env_files))
+
+
+MOST_DROP_INS = 20
+
+
+def _drop_ins(file: str, directory: Path | None) -> list[tuple[str, str]]:
+    """Return what is laid over a unit: the ``.conf`` files of the folder of its name."""
+    if directory is None:
+        return []
+    root = directory.resolve()
+    folder = root / f"{Path(file).name}.d"
+    found = []
+    for entry in sorted(folder.glob("*.conf"))[:MOST_DROP_INS] if folder.is_dir() else []:
+        if entry.resolve().is_relative_to(root) and entry.is_file():
+            name = f"{file}.d/{entry.name}"
+            found.append((name, read_text(entry, name)))
+    return found
 
 
 def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles) -> list[Launch]:
@@ -156,7 +174,8 @@ def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
         for found in _of_command(command, env_files, 0):
             if launch is not None:
                 yield launch
-            launch = replace(found, installed=installed)
+            stays = command.background or found.stays or _leaves(command.words)
+            launch = replace(found, installed=installed, stays=stays, branch=command.branch)
     if launch is not None:
         yield launch
 
@@ -186,12 +205,19 @@ def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[L
             env,
             unread=command.unread,
             program=program_in(command.words, found[1]),
+            stays=False,
         )
         return
     script = shell_script(command.words) or _handed_on(command.words)
     if script is not None and depth < 4:
         for inner in commands(script.text, script.place.file, first_line=script.place.line):
             yield from _of_command(inner, env_files, depth + 1)
+
+
+def _leaves(words: tuple[Word, ...]) -> bool:
+    """Say whether a command goes on without the shell that starts it."""
+    names = {word.text.rsplit("/", 1)[-1] for word in words[:4]}
+    return bool(names & {"tmux", "screen", "systemd-run", "daemonize", "at", "batch"})
 
 
 _HANDING_ON = {"tmux", "screen", "ssh", "su", "runuser", "systemd-run", "script", "watch", "at"}

@@ -11,22 +11,31 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
+from qwendeploy.auditing.shell_functions import Function, cut_functions
 from qwendeploy.auditing.shell_parameters import WINDOW, balanced, closing_brace, default_text
-from qwendeploy.auditing.shell_words import Splitter, split_words
-from qwendeploy.auditing.text import LARGEST_BYTES, Word
+from qwendeploy.auditing.shell_scan import (
+    HEREDOC,
+    Scan,
+    called,
+    condition,
+    feeds_shell,
+    open_heredoc,
+    shift,
+    skip_heredoc,
+)
+from qwendeploy.auditing.shell_words import split_words
+from qwendeploy.auditing.text import Word
 from qwendeploy.errors import UserError
 
 REDIRECT = "\ue000"
 """Stands for ``<`` and ``>`` between the passes (a private-use character)."""
-MOST_WRITTEN = 4 * LARGEST_BYTES
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)$", re.DOTALL)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
-_MOST_HEREDOCS = 50
-"""Here-documents that are read; each costs a copy of the text."""
-_SHELLS = {"sh", "bash", "dash", "zsh", "ssh"}
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]")
+_ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$", re.DOTALL)
+_POWERSHELL = re.compile(r"^\$(env:)?([A-Za-z_][A-Za-z0-9_]*)$")
+"""How PowerShell names what it assigns."""
 _SOURCING = {"source", "."}
 _DECLARING = {"export", "readonly", "local", "declare", "typeset"}
 
@@ -40,62 +49,58 @@ class Command:
     exported: Mapping[str, Word]
     unread: tuple[str, ...] = ()
     """Variables exported before under names that the text does not hold: where they come from."""
-
-
-@dataclass
-class _Scan:
-    """State of the first pass over one text."""
-
-    text: str
-    file: str
-    at: int = 0
-    line: int = 1
-    quote: str = ""
-    opened: int = 1
-    out: list[tuple[str, int]] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, list[str]] = field(default_factory=dict)
-    exported: dict[str, Word] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    aliases: dict[str, Word] = field(default_factory=dict)
-    array: str | None = None
-    heredocs: int = 0
-    written: int = 0
-    splitter: Splitter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.splitter = Splitter(self.file)
-
-    def put(self, text: str) -> None:
-        """Append to the command; variables that repeat each other must not grow without end."""
-        self.written += len(text)
-        if self.written > MOST_WRITTEN:
-            raise UserError("expands to too much text", where=f"{self.file}:{self.line}")
-        self.out.extend((char, self.line) for char in text)
+    background: bool = False
+    """The shell goes on while it runs (``&``)."""
+    branch: tuple[tuple[int, int], ...] = ()
+    """The conditions it stands in, outermost first: which condition, which branch of it."""
 
 
 def commands(
     text: str, file: str, *, first_line: int = 1, variables: Mapping[str, str] | None = None
 ) -> Iterator[Command]:
-    """Yield the simple commands of a shell text in order.
+    """Yield the simple commands of a shell text in order; a call of a function is its body's.
 
     Raises:
         UserError: a quote is never closed, or the text has more words than a launch command.
     """
-    scan = _Scan(text, file, line=first_line, variables=dict(variables or {}))
-    while scan.at < len(scan.text):
-        if _step(scan):
-            command = _finish(scan)
-            if command is not None:
-                yield command
-    if scan.quote:
-        raise UserError(f"the quote {scan.quote} is never closed", where=f"{file}:{scan.opened}")
-    command = _finish(scan)
-    if command is not None:
-        yield command
+    rest, functions = cut_functions(text)
+    scan = Scan(rest, file, line=first_line, variables=dict(variables or {}))
+    yield from _commands(scan, functions, 0)
 
 
-def _step(scan: _Scan) -> bool:
+_DEEPEST_CALL = 3
+_MOST_CALLS = 40
+
+
+def _commands(scan: Scan, functions: Mapping[str, Function], depth: int) -> Iterator[Command]:
+    calls = 0
+    while scan.at <= len(scan.text):
+        ended = scan.at == len(scan.text)
+        if ended and scan.quote:
+            where = f"{scan.file}:{scan.opened}"
+            raise UserError(f"the quote {scan.quote} is never closed", where=where)
+        if not (ended or _step(scan)):
+            continue
+        scan.at += ended
+        command = _finish(scan)
+        if command is None:
+            continue
+        body = functions.get(command.words[0].text)
+        calls += body is not None
+        if body is None or depth >= _DEEPEST_CALL or calls > _MOST_CALLS:
+            yield command
+            continue
+        for inner in _commands(
+            called(scan, body, [word.text for word in command.words[1:]]), functions, depth + 1
+        ):
+            yield replace(
+                inner,
+                background=inner.background or command.background,
+                branch=(*command.branch, *inner.branch),
+            )
+
+
+def _step(scan: Scan) -> bool:
     """Consume one character or construct; return whether a command ends here."""
     text, at = scan.text, scan.at
     char = text[at]
@@ -127,14 +132,14 @@ def _step(scan: _Scan) -> bool:
     return _operator(scan, char)
 
 
-def _line_end(scan: _Scan) -> bool:
+def _line_end(scan: Scan) -> bool:
     inside = bool(scan.quote) or scan.array is not None
     scan.put("\n" if inside else "")
     scan.line += 1
     return not inside
 
 
-def _backslash(scan: _Scan) -> None:
+def _backslash(scan: Scan) -> None:
     following = scan.text[scan.at : scan.at + 1]
     scan.at += 1
     if following == "\n":
@@ -148,14 +153,14 @@ def _backslash(scan: _Scan) -> None:
         scan.put("\\" + following)
 
 
-def _operator(scan: _Scan, char: str) -> bool:
+def _operator(scan: Scan, char: str) -> bool:
     if char in "<>":
-        heredoc = _HEREDOC.match(scan.text, scan.at - 1)
+        heredoc = HEREDOC.match(scan.text, scan.at - 1)
         if heredoc:
-            if _feeds_shell(scan):
-                _open_heredoc(scan, heredoc)
+            if feeds_shell(scan):
+                open_heredoc(scan, heredoc)
                 return False
-            _skip_heredoc(scan, heredoc)
+            skip_heredoc(scan, heredoc)
             return True
         scan.put(f" {REDIRECT} ")
         while scan.text[scan.at : scan.at + 1] in ("<", ">", "&"):
@@ -172,7 +177,14 @@ def _operator(scan: _Scan, char: str) -> bool:
             _close_array(scan)
             return False
         return True
+    if char == "&" and scan.text[scan.at : scan.at + 1] == ">":
+        return False
     if char in ";&|":
+        following = scan.text[scan.at : scan.at + 1]
+        scan.background = char == "&" and following != "&" and scan.text[scan.at - 2] != "&"
+        if char == ";" and following == ";" and scan.conditions:
+            # The end of one arm of a case.
+            scan.conditions[-1] = (scan.conditions[-1][0], scan.conditions[-1][1] + 1)
         return scan.array is None
     if char in "^" and scan.text[scan.at : scan.at + 1] == "\n":
         scan.at += 1
@@ -182,51 +194,13 @@ def _operator(scan: _Scan, char: str) -> bool:
     return False
 
 
-def _feeds_shell(scan: _Scan) -> bool:
-    """Say whether the command at hand runs what it reads: a shell, here or on another host."""
-    scan.heredocs += 1
-    if scan.heredocs > _MOST_HEREDOCS:
-        return False
-    names = "".join(char for char, _ in scan.out[-512:]).split()
-    while names and names[0] in ("sudo", "env", "exec"):
-        names = names[1:]
-    return bool(names) and names[0].rsplit("/", 1)[-1] in _SHELLS
-
-
-def _open_heredoc(scan: _Scan, match: re.Match[str]) -> None:
-    """Leave a here-document's text to be read as commands: take its two marks out."""
-    text = scan.text
-    start = text.find("\n", match.end())
-    close = re.compile(rf"^[ \t]*{re.escape(match[2])}[ \t]*$", re.MULTILINE)
-    ends = close.search(text, start + 1) if start >= 0 else None
-    rest = text[match.end() :]
-    if ends is not None:
-        rest = text[match.end() : ends.start()] + text[ends.end() :]
-    scan.text = text[: scan.at] + rest
-
-
-def _skip_heredoc(scan: _Scan, match: re.Match[str]) -> None:
-    """Leave out a here-document: its text is data."""
-    text = scan.text
-    end = text.find("\n", match.end())
-    while 0 <= end < len(text):
-        start = end + 1
-        end = text.find("\n", start)
-        line = text[start:] if end < 0 else text[start:end]
-        if line.strip() == match[2]:
-            break
-    stop = len(text) if end < 0 else end
-    scan.line += text.count("\n", scan.at, stop)
-    scan.at = stop
-
-
-def _pending_assignment(scan: _Scan) -> str | None:
+def _pending_assignment(scan: Scan) -> str | None:
     tail = "".join(char for char, _ in scan.out[-256:]).rsplit(None, 1)
     match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)\+?=", tail[-1]) if tail else None
     return match[1] if match else None
 
 
-def _close_array(scan: _Scan) -> None:
+def _close_array(scan: Scan) -> None:
     assert scan.array is not None
     text = "".join(char for char, _ in scan.out)
     opening = re.compile(rf"{re.escape(scan.array)}\+?=")
@@ -239,7 +213,7 @@ def _close_array(scan: _Scan) -> None:
     scan.array = None
 
 
-def _dollar(scan: _Scan, char: str) -> None:
+def _dollar(scan: Scan, char: str) -> None:
     """Consume what a dollar sign or a backtick begins; the character itself is read already."""
     text, at = scan.text, scan.at
     following = text[at : at + 1]
@@ -260,8 +234,11 @@ def _dollar(scan: _Scan, char: str) -> None:
         _expand_braced(scan, inner)
     elif following == "'" and not scan.quote:
         return
+    elif following in ("@", "*") and "@" in scan.arrays:
+        _skip(scan, 1)
+        _expand_braced(scan, "@[@]")
     else:
-        match = _NAME.match(text, at)
+        match = _PARAMETER.match(text, at)
         if match is None:
             scan.put("$")
             return
@@ -269,12 +246,12 @@ def _dollar(scan: _Scan, char: str) -> None:
         _insert(scan, match[0], None)
 
 
-def _skip(scan: _Scan, count: int) -> None:
+def _skip(scan: Scan, count: int) -> None:
     scan.line += scan.text.count("\n", scan.at, scan.at + count)
     scan.at += count
 
 
-def _expand_braced(scan: _Scan, inner: str) -> None:
+def _expand_braced(scan: Scan, inner: str) -> None:
     if inner.endswith(("[@]", "[*]")):
         values = scan.arrays.get(inner[:-3])
         if values is None:
@@ -288,7 +265,7 @@ def _expand_braced(scan: _Scan, inner: str) -> None:
         joined = " ".join(shlex.quote(value) for value in values)
         scan.put(f'" {joined} "' if scan.quote else f" {joined} ")
         return
-    match = _NAME.match(inner)
+    match = _PARAMETER.match(inner)
     if match is None:
         scan.put("$")
         return
@@ -301,7 +278,7 @@ def _expand_braced(scan: _Scan, inner: str) -> None:
     _insert(scan, match[0], default)
 
 
-def _insert(scan: _Scan, name: str, default: str | None) -> None:
+def _insert(scan: Scan, name: str, default: str | None) -> None:
     """Put in a literal that this text assigned, else the default, else leave the name."""
     value = scan.variables.get(name, default)
     if value is None:
@@ -311,9 +288,12 @@ def _insert(scan: _Scan, name: str, default: str | None) -> None:
     scan.put("".join(f"\\{char}" if char in special else char for char in value))
 
 
-def _finish(scan: _Scan) -> Command | None:
+def _finish(scan: Scan) -> Command | None:
+    background, scan.background = scan.background, False
     words = scan.splitter.words(scan.out, scan.line)
     scan.out = []
+    if words:
+        condition(scan, words[0].text)
     words = _without_redirects(words)
     prefix: dict[str, Word] = {}
     index = 0
@@ -321,7 +301,8 @@ def _finish(scan: _Scan) -> Command | None:
         match = _ASSIGNMENT.match(word.text)
         if match is None:
             break
-        prefix[match[1]] = Word(match[2], word.place)
+        before = scan.variables.get(match[1], "") if match[2] else ""
+        prefix[match[1]] = Word(before + match[3], word.place)
         index += 1
     rest = words[index:]
     if not rest:
@@ -331,6 +312,14 @@ def _finish(scan: _Scan) -> Command | None:
         return None
     if rest[0].text in _DECLARING:
         _declare(scan, rest)
+        return None
+    if rest[0].text == "shift":
+        shift(scan, rest)
+        return None
+    if len(rest) == 3 and rest[1].text == "=" and (match := _POWERSHELL.match(rest[0].text)):
+        scan.variables[match[2]] = rest[2].text
+        if match[1]:
+            scan.exported[match[2]] = rest[2]
         return None
     if rest[0].text == "alias":
         for word in rest[1:]:
@@ -348,15 +337,23 @@ def _finish(scan: _Scan) -> Command | None:
         rest = [*split_words(alias.text, scan.file, alias.place.line), *rest[1:]]
         if not rest:
             return None
-    return Command(tuple(rest), prefix, dict(scan.exported), tuple(scan.unread))
+    return Command(
+        tuple(rest),
+        prefix,
+        dict(scan.exported),
+        tuple(scan.unread),
+        background,
+        tuple(scan.conditions),
+    )
 
 
-def _declare(scan: _Scan, words: list[Word]) -> None:
+def _declare(scan: Scan, words: list[Word]) -> None:
     for word in words[1:]:
         match = _ASSIGNMENT.match(word.text)
         name = match[1] if match else word.text
         if match:
-            scan.variables[name] = match[2]
+            before = scan.variables.get(name, "") if match[2] else ""
+            scan.variables[name] = before + match[3]
         if words[0].text == "export" and _NAME.fullmatch(name):
             value = scan.variables.get(name, f"${name}")
             scan.exported[name] = Word(value, word.place)

@@ -1,14 +1,16 @@
-"""systemd units and Podman quadlets read as launches."""
+"""systemd units and Podman quadlets read as launches, with what their manager does to them."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qwendeploy.auditing.docker_run import (
     EnvFiles,
     no_env_files,
+    podman_options,
     read_container_run,
     server_of_words,
     shell_script,
@@ -17,9 +19,9 @@ from qwendeploy.auditing.launch import (
     Container,
     Gpus,
     Launch,
+    Service,
     enough_shared_memory,
     nvidia_devices,
-    parse_gpus,
     parse_port,
     program_in,
     repeated_program,
@@ -32,6 +34,7 @@ from qwendeploy.auditing.text import Place, Word
 _SECTION = re.compile(r"^\[([A-Za-z][A-Za-z0-9-]*)\]\s*$")
 _EXEC_PREFIX = "-@:+!|"
 _VARIABLE = re.compile(r"\$(?:(\$)|\{?([A-Za-z_][A-Za-z0-9_]*)\}?)")
+_INSTANCE = re.compile(r"%([iIjJ])")
 
 
 @dataclass
@@ -100,23 +103,119 @@ def is_unit(text: str) -> bool:
     return bool(re.search(r"^\[(Service|Container)\]\s*$", text, re.MULTILINE))
 
 
-def read_unit(text: str, file: str, env_files: EnvFiles = no_env_files) -> list[Launch]:
-    """Return the servers that a unit or quadlet starts.
+def read_unit(
+    text: str,
+    file: str,
+    env_files: EnvFiles = no_env_files,
+    drop_ins: Sequence[tuple[str, str]] = (),
+) -> list[Launch]:
+    """Return the servers that a unit or quadlet starts; drop-ins are (name, text), in order.
 
     Raises:
         UserError: a command of it cannot be split.
     """
     unit = parse_unit(text, file)
+    for name, more in drop_ins:
+        for section, entries in parse_unit(more, name).sections.items():
+            unit.sections.setdefault(section, []).extend(entries)
     if "Container" in unit.sections:
         return _read_quadlet(unit, env_files)
     env, unread = _environment(unit, "Service", env_files)
     launches = []
     for line in unit.all("Service", "ExecStart"):
-        words = tuple(_expanded(line, env))
+        words, shell = _without_shell(tuple(_expanded(line, env)))
         launch = _launch(words, env, env_files)
-        if launch is not None:
-            launches.append(replace(launch, unread=(*unread, *launch.unread), unattended=True))
+        if launch is None:
+            continue
+        service = _service(unit, line, words, shell, launch)
+        unread_here = (*unread, *launch.unread)
+        launches.append(
+            replace(launch, unread=unread_here, unattended=True, service=service, stays=True)
+        )
     return launches
+
+
+_SHELL_WORD = re.compile(r"^(?:&&|\|\|?|&|;|[12&]?>>?(?:&[12])?.*|<.*|2>&1|.*\$\(.*|.*`.*)$")
+_BUILTINS = {"source", ".", "cd", "export", "ulimit", "set"}
+
+
+def _without_shell(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """Return the part of an Exec line that starts the server, and the words meant for a shell."""
+    if shell_script(words) is not None:
+        return words, ()
+    found = [word for word in words if _SHELL_WORD.match(word.text)]
+    if words and words[0].text in _BUILTINS:
+        found.insert(0, words[0])
+    if not found:
+        return words, ()
+    parts: list[list[Word]] = [[]]
+    for word in words:
+        if word in found and word is not words[0]:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    servers = [tuple(part) for part in parts if part and server_in(tuple(part)) is not None]
+    return (servers[0] if servers else tuple(parts[0])), tuple(found)
+
+
+_ON = {"yes", "true", "on", "1"}
+_UNITS_OF_TIME = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "hr": 3600, "ms": 0.001}
+
+
+def _seconds(word: Word | None) -> float:
+    """Return a time span of systemd in seconds, its own limit of 90 where none is stated."""
+    if word is None:
+        return 90.0
+    text = word.text.strip().lower()
+    if text in ("infinity", "0"):
+        return math.inf
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
+    return sum(float(number) * _UNITS_OF_TIME.get(unit, 1) for number, unit in parts) or 90.0
+
+
+def _service(
+    unit: Unit, line: Word, words: tuple[Word, ...], shell: tuple[Word, ...], launch: Launch
+) -> Service:
+    def last(key: str) -> Word | None:
+        return unit.last("Service", key)
+
+    inside = launch.runtime == "none"
+    hides = []
+    private, policy, home = last("PrivateDevices"), last("DevicePolicy"), last("ProtectHome")
+    if inside and private is not None and private.text.lower() in _ON:
+        hides.append(Word("PrivateDevices", private.place))
+    allowed = any("nvidia" in word.text for word in unit.all("Service", "DeviceAllow"))
+    if inside and policy is not None and policy.text in ("closed", "strict") and not allowed:
+        hides.append(Word("DevicePolicy", policy.place))
+    used = [word for word in words if re.match(r"^(?:/home/|/root/|%h)", word.text)]
+    if inside and used and home is not None and home.text.lower() in {*_ON, "tmpfs"}:
+        hides.append(Word("ProtectHome", home.place))
+    restart = last("Restart")
+    scripted = shell_script(words) is not None
+    first = words[0] if words else line
+    odd = [] if first.text.startswith("/") or shell else [first] if "/" in first.text else []
+    odd = [word for word in odd if not word.text.startswith(("%", "$"))]
+    if not scripted:
+        odd += [word for word in words[1:] if word.text.startswith("~")]
+    return Service(
+        kind=last("Type"),
+        patience_s=_seconds(last("TimeoutStartSec") or last("TimeoutSec")),
+        hides=tuple(hides),
+        restarts=restart is not None and restart.text != "no",
+        stops=last("ExecStop"),
+        shell=shell,
+        paths=tuple(odd),
+        direct=not scripted,
+        detached=_detached(words, launch),
+    )
+
+
+def _detached(words: tuple[Word, ...], launch: Launch) -> bool:
+    """Say whether the words run a container that the client leaves."""
+    image = launch.container.image.text if launch.container and launch.container.image else None
+    texts = [word.text for word in words]
+    before = texts[: texts.index(image)] if image in texts else []
+    return any(text == "--detach" or re.fullmatch(r"-[itPq]*d[itPq]*", text) for text in before)
 
 
 def _launch(words: tuple[Word, ...], env: Mapping[str, Word], env_files: EnvFiles) -> Launch | None:
@@ -142,7 +241,7 @@ def _launch(words: tuple[Word, ...], env: Mapping[str, Word], env_files: EnvFile
 
 def _expanded(line: Word, env: Mapping[str, Word]) -> list[Word]:
     """Return the words of an Exec line with the unit's own variables put in."""
-    text = line.text.lstrip(_EXEC_PREFIX)
+    text = _INSTANCE.sub(r"${\1}", line.text.lstrip(_EXEC_PREFIX))
     words = split_words(text, line.place.file, line.place.line)
 
     def value(match: re.Match[str]) -> str:
@@ -170,7 +269,7 @@ def _environment(
     unread = []
     for file in unit.all(section, "EnvironmentFile"):
         name = Word(file.text.lstrip("-"), file.place)
-        values = env_files(name)
+        values = None if "%" in name.text else env_files(name)
         if values is None:
             unread.append(f"environment file {name.text}")
         env.update(values or {})
@@ -178,7 +277,7 @@ def _environment(
         for word in split_words(line.text, line.place.file, line.place.line):
             key, equals, value = word.text.partition("=")
             if equals:
-                env[key] = Word(value, word.place)
+                env[key] = Word(_INSTANCE.sub(r"${\1}", value), word.place)
     return env, tuple(unread)
 
 
@@ -193,29 +292,42 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         word
         for line in (entrypoint, execution)
         if line is not None
-        for word in split_words(line.text, line.place.file, line.place.line)
+        for word in split_words(_INSTANCE.sub(r"${\1}", line.text), unit.file, line.place.line)
     )
     name_of_image = image.text if image else ""
     engine, arguments, inner = server_of_words(words, name_of_image)
     if engine == "other":
         return []
-    extra = [
-        word
-        for line in unit.all(section, "PodmanArgs")
-        for word in split_words(line.text, line.place.file, line.place.line)
-    ]
-    devices = tuple(unit.all(section, "AddDevice"))
+    extra = podman_options(
+        tuple(
+            word
+            for line in unit.all(section, "PodmanArgs")
+            for word in split_words(line.text, line.place.file, line.place.line)
+        )
+    )
+    for file in extra.env_files:
+        values = env_files(file)
+        unread = unread if values is not None else (*unread, f"environment file {file.text}")
+        env.update(values or {})
+    devices = (*unit.all(section, "AddDevice"), *extra.devices)
     place = image.place if image else Place(unit.file, 1)
     ports = [parse_port(word.text, word.place) for word in unit.all(section, "PublishPort")]
+    ipc = extra.single.get("--ipc")
+    size = unit.last(section, "ShmSize") or extra.single.get("--shm-size")
     container = Container(
         image=image,
-        gpus=_quadlet_gpus(extra, devices, place),
-        ports=tuple(port for port in ports if port is not None),
-        volumes=(*unit.all(section, "Volume"), *unit.all(section, "Mount"), *_mounts(extra)),
-        network=unit.last(section, "Network"),
-        shared_memory=enough_shared_memory(unit.last(section, "ShmSize"))
-        or any("--ipc=host" in word.text or word.text.startswith("--shm-size") for word in extra),
+        gpus=extra.gpus or nvidia_devices(devices) or Gpus(False, 0, (), place),
+        ports=(*(port for port in ports if port is not None), *extra.ports),
+        volumes=(*unit.all(section, "Volume"), *unit.all(section, "Mount"), *extra.volumes),
+        network=unit.last(section, "Network") or extra.single.get("--network"),
+        shared_memory=enough_shared_memory(size) or (ipc is not None and ipc.text == "host"),
         devices=devices,
+    )
+    notice = unit.last(section, "Notify")
+    service = Service(
+        kind=notice if notice is not None and notice.text == "healthy" else None,
+        patience_s=_seconds(unit.last("Service", "TimeoutStartSec")),
+        direct=False,
     )
     name = unit.last(section, "ContainerName")
     return [
@@ -224,25 +336,15 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             "podman",
             engine,
             arguments,
-            {**env, **inner},
+            {**env, **extra.env, **inner},
             container,
             name.text if name else "",
             unread=unread,
             repeated=repeated_program(words, name_of_image) if entrypoint is None else None,
             unattended=True,
+            service=service,
         )
     ]
-
-
-def _mounts(extra: list[Word]) -> list[Word]:
-    """Return the mounts among options that go to podman directly."""
-    found = []
-    for index, word in enumerate(extra):
-        name, equals, value = word.text.partition("=")
-        if name in ("--mount", "--volume", "-v"):
-            following = extra[index + 1].text if index + 1 < len(extra) else ""
-            found.append(Word(value if equals else following, word.place))
-    return found
 
 
 def _secrets(unit: Unit) -> dict[str, Word]:
@@ -255,14 +357,3 @@ def _secrets(unit: Unit) -> dict[str, Word]:
             variable = options.get("target", name.strip())
             found[variable] = Word(f"${variable}", line.place)
     return found
-
-
-def _quadlet_gpus(extra: list[Word], devices: tuple[Word, ...], place: Place) -> Gpus:
-    for index, word in enumerate(extra):
-        if word.text.startswith("--gpus"):
-            value = word.text.partition("=")[2]
-            if not value and index + 1 < len(extra):
-                value = extra[index + 1].text
-            return parse_gpus(value, word.place)
-    listed = [word for word in extra if "nvidia.com/gpu=" in word.text]
-    return nvidia_devices((*devices, *listed)) or Gpus(False, 0, (), place)

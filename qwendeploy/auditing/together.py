@@ -22,7 +22,8 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
         extra: list[Finding] = []
         container = item.understood.launch.container
         several = container is not None and container.replicas > 1
-        for other in (*judged[:index], *([item] if several else ())):
+        earlier = [other for other in judged[:index] if _meet(other, item)]
+        for other in (*earlier, *([item] if several else ())):
             shared = _shared_memory(other, item)
             port = _same_port(other, item)
             extra += [found for found in (shared, port) if found is not None]
@@ -31,6 +32,18 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
             item = replace(item, findings=findings, outcome=worst_outcome(findings))
         result.append(item)
     return result
+
+
+def _meet(first: Judged, second: Judged) -> bool:
+    """Say whether the first still runs when the second starts.
+
+    The files of a directory are alternatives, units aside; of a condition one branch is taken.
+    """
+    one, two = first.understood.launch, second.understood.launch
+    if not one.stays or (one.source != two.source and not (one.unattended and two.unattended)):
+        return False
+    taken = dict(one.branch)
+    return all(taken.get(condition, branch) == branch for condition, branch in two.branch)
 
 
 def _used(judged: Judged) -> set[str] | None:

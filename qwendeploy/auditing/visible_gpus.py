@@ -18,8 +18,16 @@ MOST_CARDS = 64
 
 
 def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | None:
-    """Return how many cards the server may use, ``None`` if neither machine nor launch says."""
-    return _reached_gpus(arguments, _visible_gpus(launch, context))
+    """Return how many cards the server may use, ``None`` if neither machine nor launch says.
+
+    Where a variable of a loop or a template picks them, they are as many as the layout needs.
+    """
+    count = _visible_gpus(launch, context)
+    word = launch.env.get("CUDA_VISIBLE_DEVICES")
+    if count and word is not None and "$" in word.text:
+        sizes = [whole_number(arguments.value(flag) or "1") for flag in _LAYOUT_FLAGS]
+        count = min(count, max(1, prod(size for size in sizes if size is not None)))
+    return _reached_gpus(arguments, count)
 
 
 def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Context:
