@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from plan_samples import (
     DIGEST,
+    LLAMA_OPTION,
     OPTIONS,
     VLLM_FLAGS,
     figure,
@@ -23,6 +25,7 @@ from qwendeploy.errors import DataError, UserError
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.container import STOP_S
 from qwendeploy.rendering.engine_settings import SECONDS_TO_END
+from qwendeploy.rendering.page import header
 
 KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "kubernetes")
 CONTAINERS = ("docker", "compose", "systemd", "quadlet")
@@ -207,6 +210,37 @@ def test_draft_checkpoint_on_disk_is_mounted_too() -> None:
 
     assert launch.local_paths == ("/srv/model", "/srv/draft")
     assert ("HF_HUB_OFFLINE", "1") in launch.env
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "mounted"),
+    [
+        ("/hub/models--Qwen--Qwen3.6-27B-FP8/snapshots/0a1b", "/hub/models--Qwen--Qwen3.6-27B-FP8"),
+        ("/srv/q4-00001-of-00003.gguf", "/srv"),
+        ("/srv/q4.gguf", "/srv/q4.gguf"),
+        ("/srv/snapshots/0a1b", "/srv/snapshots/0a1b"),
+    ],
+)
+def test_what_a_checkpoint_links_to_is_mounted_with_it(checkpoint: str, mounted: str) -> None:
+    launch = launch_of(sample_plan(checkpoint=checkpoint))
+
+    assert (launch.model, launch.local_paths) == (checkpoint, (mounted,))
+
+
+def test_file_on_a_node_is_mounted_as_a_file() -> None:
+    text = main_text(sample_plan(**LLAMA_OPTION), "kubernetes")
+
+    assert re.search(r"Q4_K_M.gguf\n +type: File\n", text)
+    assert "type: Directory" in main_text(sample_plan(checkpoint="/srv/model"), "kubernetes")
+
+
+@pytest.mark.parametrize("name", ["MIG-00000000-1111-2222-3333-444444444444", uuid(0)])
+def test_slices_that_a_reboot_takes_away_are_told(name: str) -> None:
+    launch = replace(launch_of(sample_plan(tp=1)), gpus=(name,))
+
+    told = any("nvidia-mig-manager" in line for line in header(sample_plan(tp=1), launch))
+
+    assert told is name.startswith("MIG-")
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ _REFERENCE = re.compile(
     r"(?:@(?P<digest>[A-Za-z0-9:]+))?\Z",
     re.ASCII,
 )
+_SNAPSHOT = re.compile(r"(.*/models--[^/]+)/snapshots/[^/]+")
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf\Z")
 _PLACED = {"--host", "--port", "--model", "--hf-repo"}
 
 
@@ -88,7 +90,7 @@ class Launch:
     listen: str
     port: int
     local_paths: tuple[str, ...]
-    """Checkpoints on disk, mounted read-only under the same path."""
+    """Folders and files that hold the checkpoints on disk, mounted read-only at the same path."""
     start_period_s: int
     start_period_basis: str
     required_secrets: tuple[str, ...]
@@ -176,7 +178,7 @@ def launch_of(plan: Plan, *, name: str = "qwendeploy", writable: bool = False) -
         raise DataError("names no checkpoint", key="option.checkpoint")
     checkpoints = _checkpoints(model, flags)
     local = _local_paths(checkpoints)
-    offline = len(local) == len(checkpoints)
+    offline = all(_is_path(name) for name in checkpoints)
     flags = with_place(plan, tuple(pair for pair in flags if pair[0] not in _PLACED))
     indices = gpu_indices(plan)
     period, basis = _start_period(plan, local=offline)
@@ -271,7 +273,11 @@ def _checkpoints(model: str, flags: Flags) -> tuple[str, ...]:
 
 
 def _local_paths(checkpoints: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directories on disk among ``checkpoints``."""
+    """Return what must be mounted for those of ``checkpoints`` that lie on disk.
+
+    A snapshot of the hub's cache is links into the folder of its repository, and the first file of
+    a GGUF in parts needs the others: those folders are mounted.
+    """
     found = tuple(name for name in checkpoints if _is_path(name))
     for path in found:
         if not path.startswith("/"):
@@ -286,7 +292,13 @@ def _local_paths(checkpoints: tuple[str, ...]) -> tuple[str, ...]:
                 key="option.checkpoint",
                 hint="rename the directory",
             )
-    return found
+    return tuple(dict.fromkeys(_mounted(path) for path in found))
+
+
+def _mounted(path: str) -> str:
+    if match := _SNAPSHOT.match(path):
+        return match[1]
+    return path.rpartition("/")[0] or "/" if _PART.search(path) else path
 
 
 def _start_period(plan: Plan, *, local: bool) -> tuple[int, str]:

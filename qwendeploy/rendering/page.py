@@ -67,6 +67,11 @@ def header(
             f"The image {launch.image} is named by tag, since no digest is known:"
             " `qwendeploy up` prints the digest that it pulled; put it into the plan to pin it."
         )
+    if any(name.startswith("MIG-") for name in launch.gpus):
+        lines.append(
+            "MIG slices do not outlive a reboot: have nvidia-mig-manager make them again before"
+            " this starts."
+        )
     if launch.is_public:
         lines.append(
             f"Listens on {launch.listen}, in plain HTTP: the key guards /v1 only, so put a proxy"
