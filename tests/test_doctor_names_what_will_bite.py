@@ -260,6 +260,30 @@ def test_what_will_bite_is_found(
     assert found.fix or severity == "ok"
 
 
+def saved(tmp_path: Path, text: str) -> DoctorReport:
+    path = tmp_path / "saved.txt"
+    path.write_text(text, encoding="utf-8")
+    return doctor_files([path], NEEDS, catalogue=gpus())
+
+
+def test_cards_that_cannot_be_told_are_said_and_their_links_examined(tmp_path: Path) -> None:
+    peers = "        GPU0    GPU1\n GPU0   X       GNS\n GPU1   GNS     X\n"
+    report = saved(tmp_path, matrix({0: (" X ", "SYS"), 1: ("SYS", " X ")}) + "\n" + peers)
+    assert ids(report) == {
+        "gpu-unknown": "warning",
+        "driver-unknown": "info",
+        "no-peer-access": "warning",
+        "across-sockets": "warning",
+    }
+
+
+def test_a_cut_name_is_the_evidence_for_an_unknown_card(tmp_path: Path) -> None:
+    report = saved(tmp_path, table([row(0, "NVIDIA GeForce ...")]))
+    (finding,) = (item for item in report.findings if item.id == "gpu-unknown")
+    assert finding.evidence == "NVIDIA GeForce ..."
+    assert "nvidia-smi -L" in finding.fix
+
+
 def test_lowered_power_cap_and_slowdown_are_read_from_the_log() -> None:
     log = (FOLDER / "xml-rtx3090-vm-525" / "nvidia-smi.xml").read_text(encoding="utf-8")
     found = ids(examined(FakeComputer({"nvidia-smi -q -x": log})))

@@ -28,6 +28,16 @@ def check_usable(patient: Patient) -> Iterator[Finding]:
             evidence=machine.usable_reason,
             fix="repair what the evidence names; no image will start before",
         )
+    elif machine.usable is None and machine.gpus:
+        names = ", ".join(dict.fromkeys(gpu.name or "name not shown" for gpu in machine.gpus))
+        yield Finding(
+            id="gpu-unknown",
+            severity="warning",
+            text="which cards these are cannot be told, and so not whether they can serve",
+            evidence=names,
+            fix="add nvidia-smi -L, which prints whole names; or name the card: qwendeploy detect"
+            " --from PATH --gpu NAME -o machine.yaml",
+        )
     for gpu in machine.gpus:
         if gpu.health != "ok":
             fix = {

@@ -83,12 +83,12 @@ class Patient:
 
     @property
     def serving(self) -> tuple[int, ...]:
-        """GPUs that will serve, as far as known."""
-        return (
-            self.needs.gpu_indices
-            or self.machine.chosen_gpu_indices
-            or self.machine.usable_gpu_indices
-        )
+        """GPUs that will serve, as far as known: of unknown cards all that answer."""
+        machine = self.machine
+        chosen = self.needs.gpu_indices or machine.chosen_gpu_indices or machine.usable_gpu_indices
+        if chosen or machine.usable is False:
+            return chosen
+        return tuple(g.index for g in machine.gpus if g.health == "ok" and g.index is not None)
 
 
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
