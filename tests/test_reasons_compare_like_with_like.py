@@ -59,8 +59,12 @@ def test_coarse_weights_are_explained_by_the_better_ones_that_do_not_fit(run: An
 
 
 def test_a_tie_says_what_decided_it(run: Any) -> None:
-    plan = plan_of(run, "--gpu", "H100 PCIe", "--ctx", "16k", "--c", "2")
-    told = [*plan["reasons"], *(other["why_not"] for other in plan["alternatives"])]
+    plans = [plan_of(run, "--gpu", "H200", "--ctx", "32k", "--c", count) for count in "1248"]
+    told = [
+        text
+        for plan in plans
+        for text in (*plan["reasons"], *(other["why_not"] for other in plan["alternatives"]))
+    ]
     ties = [text for text in told if "ties " in text]
 
     assert ties

@@ -84,6 +84,29 @@ def test_few_slots_stand_where_vllm_has_nothing() -> None:
     assert made.option.max_num_seqs < 4
 
 
+def test_a_latency_limit_is_what_the_class_fell_short_of(run: Callable[..., Ran]) -> None:
+    ran = run("recommend", "--gpu", "GB10", "--c", "1", "--ctx", "128k", "--tpot", "50")
+    first = " ".join(ran.out.split("\n\n")[0].split())
+
+    assert "will do here on vLLM or llama.cpp (nearest: fp8 · mtp3 · tp1: " in first
+    assert "ms predicted, 50 ms allowed): class relaxed is planned" in first
+
+
+def test_both_engines_are_named_once(run: Callable[..., Ran]) -> None:
+    text = run("recommend", "--gpu", "RTX 5070 Ti", "--ctx", "16k").out
+
+    assert "on vLLM or llama.cpp: class any is planned" in " ".join(text.split())
+
+
+def test_the_image_projector_takes_its_room() -> None:
+    blind = plan("RTX 5090", max_context=32768, pins={"engine": "llama.cpp"})
+    seeing = plan("RTX 5090", max_context=32768, vision=True, pins={"engine": "llama.cpp"})
+
+    assert "26.6 GiB weights" in blind.capacity[0]
+    assert "27.5 GiB weights" in seeing.capacity[0]
+    assert not any(flag.name == "--no-mmproj" for flag in seeing.flags)
+
+
 # --- WSL2 ---
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from conftest import Ran
 
 from qwendeploy.documents import Machine, Objective, Plan, Workload
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.planning.ranking import tie
+from qwendeploy.planning.ranking import preference, rank, tie
 from qwendeploy.planning.recommend import best_survey, make_scene, recommend
 from qwendeploy.planning.request import Request
 from qwendeploy.planning.survey import Survey
@@ -25,19 +26,41 @@ def surveyed(machine: Machine, workload: Workload) -> Survey:
     return best_survey(make_scene(machine, workload, Request()))[0]
 
 
-def test_weights_that_hold_more_full_lengths_win_a_tie() -> None:
-    found = surveyed(box("H100 PCIe"), Workload(concurrency=8, max_context=131072))
-    best = found.ranked[0]
-    coarser = next(
-        item
-        for item in found.ranked
-        if item.candidate.option.quant == "bf16" and item.candidate.option.spec_tokens == 3
-    )
+ALL, SOME, FEW = ((8, 8), (8, 8)), ((8, 8), (4, 5)), ((8, 8), (1, 3))
 
-    assert best.candidate.option.quant == "fp8"
-    assert tie(coarser, best, Objective.THROUGHPUT)
-    assert coarser.quality.rank < best.quality.rank
-    assert coarser.held[1][1] < best.held[1][0]
+
+@pytest.mark.parametrize(
+    ("first", "second", "wins"),
+    [
+        pytest.param(ALL, ALL, "bf16", id="alike: the stricter class"),
+        pytest.param(FEW, SOME, "fp8", id="surely fewer of full length"),
+        pytest.param(((8, 8), (3, 5)), SOME, "bf16", id="bands of the pools overlap"),
+        pytest.param(((6, 7), (6, 7)), SOME, "fp8", id="surely fewer at the load's context"),
+        pytest.param(((8, 8), (1, 3)), ((5, 7), (5, 7)), "bf16", id="the load goes before"),
+    ],
+)
+def test_a_tie_goes_to_what_holds_the_load(
+    first: tuple[tuple[int, int], ...], second: tuple[tuple[int, int], ...], wins: str
+) -> None:
+    found = surveyed(box("H100 PCIe"), Workload(concurrency=8, max_context=131072)).ranked
+    bf16, fp8 = (
+        next(
+            item
+            for item in found
+            if (item.candidate.option.quant, item.candidate.option.spec_tokens) == (quant, 3)
+        )
+        for quant in ("bf16", "fp8")
+    )
+    pair = [
+        replace(bf16, predictions=fp8.predictions, held=first),
+        replace(fp8, held=second),
+    ]
+    for order in (pair, pair[::-1]):
+        best, other = rank(order, Objective.THROUGHPUT)
+        assert best.candidate.option.quant == wins
+        told = preference(best, other, Objective.THROUGHPUT)
+        assert ("is of class reference" in told) == (wins == "bf16" and first != FEW)
+        assert ("holds" in told) == (wins == "fp8" or first == FEW)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +89,13 @@ def test_no_tied_option_holds_surely_more_than_the_chosen_one(
 
 
 def test_the_width_of_a_tie_is_in_the_trace() -> None:
-    plan = recommend(box("H100 PCIe"), Workload(concurrency=8, max_context=131072))
-    tied = [entry.reason for entry in plan.trace if "ties on" in entry.reason]
+    machines = [box("H200"), box("RTX 5090"), box("RTX PRO 6000", 2), box("RTX 3090", 4)]
+    plans = [
+        recommend(machine, Workload(concurrency=concurrency, max_context=32768))
+        for machine in machines
+        for concurrency in (1, 4, 16, 32)
+    ]
+    tied = [entry.reason for plan in plans for entry in plan.trace if "ties on" in entry.reason]
 
     assert tied
     assert all("(within " in text or "its middle reaches" in text for text in tied)
@@ -138,6 +166,35 @@ def test_a_limit_on_tokens_that_prompts_break_is_said(run: Callable[..., Ran]) -
     flat = " ".join(ran.out.split())
 
     assert "--tpot 30 is met while no prompt is computed" in flat
+
+
+def test_a_measured_decode_rate_is_no_measured_closed_loop() -> None:
+    """BF16 without drafts was measured on the H200; no closed loop of anything was."""
+    asked = Workload(concurrency=1024, max_context=32768, isl=4096, osl=1024)
+    best, *others = surveyed(box("H200", 8), asked).ranked
+
+    assert best.candidate.option.quant == "fp8"
+    for other in others:
+        middles = [item.score(Objective.THROUGHPUT, "value") for item in (best, other)]
+        assert middles[1] < middles[0] * 1.2
+
+
+def test_prompts_and_answers_are_the_full_length_where_they_are_stated() -> None:
+    """Eight requests of 24.9k at most: what holds eight of 32k does not decide."""
+    asked = Workload(concurrency=8, max_context=32768, isl=24576, osl=300)
+    best = surveyed(box("RTX 6000 Ada"), asked).ranked[0]
+
+    assert best.candidate.option.spec_method == "mtp"
+    assert best.held[1][0] == 8
+
+
+def test_where_never_all_run_capacity_is_how_many_do() -> None:
+    asked = Workload(concurrency=300, max_context=262144, objective=Objective.CAPACITY)
+    best, *others = surveyed(box("H200"), asked).ranked
+
+    assert best.predictions.max_typical_context_tokens is not None
+    assert best.predictions.max_typical_context_tokens.value == 0
+    assert best.running >= 0.98 * max(other.running for other in others)
 
 
 def test_what_fp8_kv_would_hold_is_named_where_it_is_all(run: Callable[..., Ran]) -> None:

@@ -55,6 +55,11 @@ def test_the_command_line_answers_in_one_line(
             id="seats",
         ),
         pytest.param(
+            ["--util", "0.1"],
+            ["leave no cache", "would return with --util 0."],
+            id="share",
+        ),
+        pytest.param(
             ["--vision", "--checkpoint", "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP"],
             ["holds no vision tower", "without --vision"],
             id="blind-weights",
@@ -87,6 +92,9 @@ def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says:
             ["no context of 2,048", "--typical-ctx 8192"],
             id="prompt-above-context",
         ),
+        pytest.param(["--isl", "32k", "--ctx", "32k"], ["an answer", "--ctx 33792"], id="full"),
+        pytest.param(["--osl", "4k", "--ctx", "4k"], ["a prompt", "--ctx 5120"], id="no-prompt"),
+        pytest.param(["--ctx", "1"], ["a prompt", "--ctx 1024"], id="one-token"),
         pytest.param(
             ["--prefix-hit", "0.5", "--prefix-cache", "off"],
             ["--prefix-hit", "--prefix-cache on"],

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qwendeploy.auditing.findings import Finding
-from qwendeploy.auditing.gguf_files import file_gib
+from qwendeploy.auditing.gguf_files import file_gib, only_form
 from qwendeploy.auditing.llama_settings import FORK_CACHE_TYPES, LlamaSettings
 from qwendeploy.auditing.text import Place
 from qwendeploy.auditing.understand import Understood
@@ -85,7 +85,8 @@ def read_gguf(settings: LlamaSettings) -> GgufLaunch:
     automatic = setting is None or text in ("auto", "-1")
     layers = LAYERS if automatic or text in ("all", "-2") else settings.whole("--n-gpu-layers", 0)
     repository, _, tag = (settings.text("--hf-repo") or "").partition(":")
-    name = settings.text("--model") or settings.text("--hf-file") or tag or "Q4_K_M"
+    name = settings.text("--model") or settings.text("--hf-file") or tag
+    name = name or only_form(repository) or "Q4_K_M"
     named = settings.last("--model") or settings.last("--hf-repo") or settings.last("--hf-file")
     keys = settings.text("--cache-type-k") or "f16"
     values = settings.text("--cache-type-v") or "f16"

@@ -67,6 +67,12 @@ def file_gib(file: str, repository: str = "") -> float | None:
     return _on_card(TEXT_PARAMETERS * bits / 8, text) + _head(text, needed=head)
 
 
+def only_form(repository: str) -> str | None:
+    """Return the format of a listed repository's one file, which needs no tag to be named."""
+    forms = [_form(row) for row in checkpoint_rows() if row.name.lower() == repository.lower()]
+    return forms[0] if len(forms) == 1 else None
+
+
 def _listed(text: str) -> CheckpointRow | None:
     """Return the row that a name means: the longest form, then the named publisher's, then the
     largest of several publishers'."""

@@ -83,6 +83,8 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+LEAST_ROOM = 1024
+"""Tokens that are proposed for a prompt or an answer where there is no room for one."""
 TOKENS = Tokens()
 TOKEN_LIST = TokenList()
 COUNT_LIST = CountList()
@@ -324,6 +326,14 @@ def workload_of(settings: dict[str, Any]) -> Workload:
             f"--isl and --osl ask for {needed:,} tokens, --ctx allows {ctx:,}",
             where="--ctx",
             hint=f"--ctx {needed}",
+        )
+    missing = [name for name in ("isl", "osl") if not settings.get(name)]
+    if missing and ctx - needed < len(missing):
+        lacks = "an answer" if settings.get("isl") else "a prompt"
+        raise UserError(
+            f"{ctx:,} tokens leave no room for {lacks}",
+            where="--ctx",
+            hint=f"--ctx {needed + LEAST_ROOM}",
         )
     objective = settings.get("objective") or ("throughput" if concurrency > 1 else "latency")
     return Workload(

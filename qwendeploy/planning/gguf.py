@@ -36,6 +36,9 @@ WINDOWS_GIB = 2.0
 sees (https://github.com/syv-ai/qwen38-27b-rtx3090/issues/21)."""
 SIZES = (1, 2, 4, 8)
 """Cards that one server is split over by tensors."""
+PROJECTOR_GIB = 0.86
+"""The image projector in 16 bits, whole on one card: 27.781 B parameters of the checkpoint less the
+27.32 B of its text and MTP layers (checkpoints.csv)."""
 SMALL_SLOT = 8192
 """Below it a slot does not hold a prompt and an answer: the model's card asks for answers of 32,768
 tokens for most questions (Qwen3.6-27B model card, best practices)."""
@@ -118,6 +121,7 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
     length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
     size = (row.gib_loaded or scene.knowledge.files_gib(row)) / option.tp
+    size += PROJECTOR_GIB if scene.workload.vision else 0.0
     budget = budget_gib(scene)
 
     def of(slots: int) -> GgufMemory:

@@ -77,6 +77,8 @@ class Scored:
         if figure is None:
             return 0.0
         value = figure.low if end == "low" else figure.value
+        if objective is Objective.CAPACITY and value < 1:
+            return self.share  # where never all run, more of them is more room
         # a request that waits gets nothing, however fast the others are
         return value * self.share if objective is Objective.LATENCY else value
 
@@ -187,13 +189,25 @@ def tie(item: Scored, best: Scored, objective: Objective) -> bool:
     """Say whether an option's score cannot be told from a better one's.
 
     An option that nobody measured on this card has to beat the middle of a measured one's band
-    with the low end of its own: the joint fit knows the card, not this kernel on it.
+    with the low end of its own: the joint fit knows the card, not this kernel on it. A third
+    party's build that nobody ran so has to beat upstream's in the same way.
     """
     mine, top = item.score(objective), best.score(objective)
-    measured = item.standing < 2 <= best.standing and objective is not Objective.CAPACITY
-    if measured and item.score(objective, "value") >= top:
+    if _trusted_more(item, best, objective) and item.score(objective, "value") >= top:
         return True
     return mine >= top * (1 - tie_width(item, best, objective))
+
+
+def _trusted_more(item: Scored, best: Scored, objective: Objective) -> bool:
+    """Say whether an option stands on evidence that the better one lacks.
+
+    Nobody measured a closed loop: it rests on the prefill of the card as much as on the rate.
+    """
+    if objective is Objective.CAPACITY or best.standing < 2:
+        return False
+    if best.standing > 2:
+        return item.standing <= 2
+    return item.standing < (0 if best.end_to_end else 2)
 
 
 def tie_width(item: Scored, best: Scored, objective: Objective) -> float:

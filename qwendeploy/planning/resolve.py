@@ -7,6 +7,7 @@ between; two rules that disagree on one flag reject the option and are both name
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,10 @@ ROUNDS = 3
 
 DEFAULT_UTILIZATION = 0.90
 """Where no rule knows the card: below the engine's own default of 0.92 (vLLM 0.20.0 and later)."""
+
+
+MOST_UTILIZATION = 0.95
+"""Share above which stating more of the card is no way back: others hold the rest of it."""
 
 
 @dataclass
@@ -287,12 +292,16 @@ def _no_room(check: kv.StartCheck, memory: Memory, option: Option, scene: Scene)
     budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0) / GIB
     if check.binds is kv.Limit.NO_ROOM:
         needed = memory.weights.value + memory.rest.value
+        back = "more GPUs per replica, a smaller checkpoint or a larger card"
+        share = needed * GIB / scene.box.memory_bytes
+        if scene.pins.gpu_memory_utilization is not None and share < MOST_UTILIZATION:
+            back = f"--util {math.ceil(100 * share) / 100 + 0.01:.2f} or more"
         return Rejection(
             "memory-weights",
             f"weights ({memory.weights.value:.1f} GiB a card) and working memory "
             f"({memory.rest.value:.1f} GiB) leave no cache in {budget:.1f} GiB",
             missed_by=f"{needed - budget:.1f} GiB a card",
-            would_return="more GPUs per replica, a smaller checkpoint or a larger card",
+            would_return=back,
         )
     if check.binds is kv.Limit.LENGTH:
         return Rejection(
