@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,21 @@ def test_daemon_of_a_context_is_used(
 
     assert docker_state().reachable
     assert watching.status(None) == ()
+
+
+def test_a_daemon_behind_a_port_that_refuses_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{one.getsockname()[1]}"
+    monkeypatch.setenv("DOCKER_HOST", address)
+    state = docker_state()
+    assert (state.reachable, state.problem) == (False, f"{address}: Connection refused")
+
+
+@pytest.mark.parametrize("address", ["garbage", "ssh://nobody@127.0.0.1", "tcp://", "tcp://a:b"])
+def test_an_address_that_is_none_is_a_state(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    state = docker_state()
+    assert not state.reachable and state.problem.startswith(f"{address}: ")

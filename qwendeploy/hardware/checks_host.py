@@ -41,7 +41,7 @@ def docker_state() -> DockerState:
             info = client.info()
             images = tuple(tag for image in client.images.list() for tag in image.tags)
     except (DockerException, OSError) as problem:
-        return _silent(str(problem))
+        return _silent(f"{address}: {problem}")
     return DockerState(
         True,
         version=str(info.get("ServerVersion", "")),

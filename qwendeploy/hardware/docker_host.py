@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 USUAL_HOST = "unix:///var/run/docker.sock"
 
@@ -47,6 +48,14 @@ def knock(address: str, timeout_s: float) -> None:
     Raises:
         OSError: it does not.
     """
+    if address.startswith("tcp://"):
+        try:
+            place, port = urlsplit(address), urlsplit(address).port
+        except ValueError as problem:
+            raise OSError(str(problem)) from None
+        if place.hostname and port:
+            socket.create_connection((place.hostname, port), timeout_s).close()
+        return
     if not address.startswith("unix://"):
         return
     with socket.socket(socket.AF_UNIX) as one:
