@@ -264,8 +264,11 @@ def test_no_rate_is_above_what_memory_allows(name: str, quant: str) -> None:
 
 def test_evidence_decides_the_kind_and_the_width() -> None:
     fit = transfer_fit()
-    here = fit.predict(features("RTX PRO 6000", quant="fp8", tp=2, link="pcie-p2p"))
-    sister = fit.predict(features("RTX PRO 4500 Blackwell", quant="fp8", tp=2, link="pcie-p2p"))
+    measured = features("RTX PRO 6000", quant="fp8", tp=2, link="pcie-p2p")
+    here = fit.predict(measured)
+    # as fast, so that the host's part, which nobody knows of either, weighs the same
+    unmeasured = features("RTX PRO 4500 Blackwell", quant="fp8", tp=2, link="pcie-p2p")
+    sister = fit.predict(replace(unmeasured, bandwidth_gbps=measured.bandwidth_gbps))
     nobody = fit.predict(features("A100 80GB SXM", quant="bf16", tp=2, link="nvlink"))
     assert (here.kind, sister.kind) == (Kind.TRANSFERRED, Kind.TRANSFERRED)
     assert nobody.kind is Kind.ESTIMATED

@@ -25,6 +25,7 @@ READ_BYTES: dict[str, float] = {
     "gptq-int8": 27.5e9,
     "int4-autoround": 15.1e9,
     "gptq-int4": 15.1e9,
+    "awq-int4": 15.1e9,
     "awq-4bit": 19.1e9,
     "awq-6bit": 25.4e9,
     "nvfp4": 19.0e9,
@@ -47,14 +48,21 @@ GGUF_BITS: dict[str, float] = {
     "q4_k_m": 4.85,
     "iq4_ks": 4.25,
     "q3_k_m": 3.9,
+    "q8_k_xl": 10.1,
 }
-"""Mean bits a weight of llama.cpp's formats (its quantisation tables)."""
+"""Mean bits a weight of llama.cpp's formats (its quantisation tables); of ``q8_k_xl``, which keeps
+tensors in 16 bits, from the size of the published file."""
 _BITS_STATED = re.compile(r"([\d.]+)bpw")
 _BITS_NAMED = re.compile(r"(?:^|-)i?q(\d)")
 STATE_LAYERS = 48
 LAYER_PARAMS = 24.35e9
 HEAD_BYTES = 2.54e9
 """The output head in bf16, read once by every step and every draft pass."""
+HEAD_PARAMS, MTP_PARAMS = 1.27e9, 0.425e9
+GGUF_HEAD_BITS = 6.56
+"""llama.cpp keeps the output head at 6 bits (Q6_K) in its formats of fewer bits."""
+MTP_BYTES = {"fp8": 0.43e9}
+"""The MTP layer; checkpoints other than FP8 keep it in bf16."""
 EMBEDDING_BYTES, VISION_BYTES = 2.54e9, 0.92e9
 """Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
 
@@ -158,6 +166,14 @@ def gguf_bits(quant: str) -> float | None:
         return float(stated[1])
     named = _BITS_NAMED.search(name)
     return int(named[1]) + 0.6 if named else None
+
+
+def draft_pass_bytes(quant: str) -> float:
+    """Return what one MTP pass reads over all ranks: its layer and the output head."""
+    bits = gguf_bits(quant)
+    if bits is None:
+        return MTP_BYTES.get(quant, 2 * MTP_PARAMS) + HEAD_BYTES
+    return (MTP_PARAMS * bits + HEAD_PARAMS * max(bits, GGUF_HEAD_BITS)) / 8
 
 
 def weights_read(

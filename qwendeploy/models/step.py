@@ -8,7 +8,7 @@ drafting) and yields ``acceptance length`` tokens a sequence, so
     T_step = (matrix + attention + state + drafter) * gpu + launches + draft launches + all-reduce
 
 - *matrix*: reading the weights once and multiplying ``c (1 + K)`` tokens overlap in part, hence a
-  p-norm of bytes/(bandwidth*tp) * 1.15 and FLOP/(matrix rate*tp*efficiency).
+  p-norm of bytes/(bandwidth*tp) * 1.15 (llama.cpp: 1.4) and FLOP/(matrix rate*tp*efficiency).
 - *attention*: KV bytes of every context (separate), or of one context plus a fraction of the
   others (shared through the prefix cache), against the FLOPs of the same pass.
 - *state*: each sequence reads and writes its Gated DeltaNet state ``2 + K`` times.
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from qwendeploy.models.kernels import (
     HEAD_BYTES,
     Kernel,
+    draft_pass_bytes,
     generation,
     kernel_for,
     state_bytes,
@@ -56,10 +57,10 @@ KV_BYTES_PER_TOKEN = 65536.0
 """Keys and values of one token in the 16 full-attention layers at 2 bytes: 16*2*4 heads*256*2."""
 ATTENTION_FLOPS = 4 * 24 * 256 * FULL_LAYERS
 """FLOPs of one query token against one context token: 4 * 24 heads * 256 * 16 layers."""
-MTP_BYTES = {"bf16": 0.85e9, "fp8": 0.43e9}
-"""The MTP layer; checkpoints other than FP8 keep it in bf16."""
 DFLASH_BYTES = 3.46e9
 """The five drafter layers in bf16 (1.73 B parameters), read once a step."""
+FORMAT = {name: "int4" for name in ("int4-autoround", "gptq-int4", "awq-int4")}
+"""Quants whose layers have one format, groups of 4-bit integers: one kernel runs them."""
 KV_ELEMENT = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
@@ -172,13 +173,14 @@ class Features:
 
     def effects(self) -> dict[str, str]:
         """Return kind -> full name of every effect that applies to this point."""
-        architecture = self.generation
+        architecture, kernel = self.generation, self.kernel.name
+        family = f"gguf:{architecture}" if kernel == "gguf" else architecture
         found = {
             "architecture": f"architecture:{architecture}",
-            "kernel": f"kernel:{self.kernel.name}:{self.quant}:{architecture}",
+            "kernel": f"kernel:{kernel}:{FORMAT.get(self.quant, self.quant)}:{architecture}",
             "host": f"host:{self.image_family}",
             "share": f"share:{architecture}",
-            "batch": f"batch:{architecture}",
+            "batch": f"batch:{family}",
             "rig": f"rig:{self.rig}",
             "rig_host": f"rig-host:{self.rig}",
         }
@@ -237,6 +239,7 @@ class StepModel:
             for p, k in zip(points, kernels, strict=True)
         ]
         self.weights_ms = column(read) / (self.bandwidth * self.tp)
+        self.gguf = np.asarray([k.name == "gguf" for k in kernels])
         self.least_ms = self.weights_ms / column([k.byte_factor for k in kernels])
         peak = column([k.tflops for k in kernels]) * 1e9  # FLOP per ms
         self.flops_ms = 2 * LINEAR_PARAMS * self.tokens / (peak * self.tp)
@@ -252,10 +255,10 @@ class StepModel:
         state = column([state_bytes(p.drafted) * p.state_bytes_factor for p in points])
         self.state_ms = self.c * (2 + self.k) * state / (self.bandwidth * self.tp)
         drafter = [
-            DFLASH_BYTES if p.spec_method == "dflash" else MTP_BYTES.get(p.quant, 0.85e9)
+            DFLASH_BYTES + HEAD_BYTES if p.spec_method == "dflash" else draft_pass_bytes(p.quant)
             for p in points
         ]
-        self.drafter_ms = (column(drafter) + HEAD_BYTES) / (self.bandwidth * self.tp)
+        self.drafter_ms = column(drafter) / (self.bandwidth * self.tp)
         self.many = self.tp > 1
         nvlink = np.asarray([p.link == "nvlink" for p in points])
         hops = np.where(nvlink, 1.0, self.tp - 1)  # one shot over NVLink, a ring elsewhere
@@ -319,7 +322,8 @@ class StepModel:
 
         gpu = effect("gpu") * effect("architecture") * effect("vendor")
         norm = scalar("norm")
-        reading = self.weights_ms * scalar("weights") * effect("kernel")
+        read = np.where(self.gguf, scalar("weights_gguf"), scalar("weights"))
+        reading = self.weights_ms * read * effect("kernel")
         multiplying = self.flops_ms / exp[:, self.efficiency] * effect("batch")
         matrix = (reading**norm + multiplying**norm) ** (1 / norm)
         fraction = np.minimum(scalar("shared") * effect("share"), 1.0)

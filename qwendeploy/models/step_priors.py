@@ -9,6 +9,7 @@ from __future__ import annotations
 
 PRIORS: dict[str, tuple[float, float]] = {
     "weights": (1.15, 0.04),
+    "weights_gguf": (1.4, 0.08),
     "host_ms": (2.4, 0.3),
     "sequence_ms": (0.02, 0.6),
     "mtp_pass_ms": (1.2, 0.4),
@@ -38,6 +39,9 @@ PRIORS: dict[str, tuple[float, float]] = {
     "efficiency:fp4": (0.3, 0.25),
     "efficiency:marlin": (0.5, 0.25),
     "efficiency:gguf": (0.3, 0.3),
+    "host:llama.cpp": (0.4, 0.25),
+    "host:llama.cpp-new": (0.4, 0.25),
+    "draft:llama.cpp-new": (0.4, 0.4),
 }
 """Name -> (prior median, spread of its logarithm). ``_ms`` are milliseconds, ``_gbps`` GB/s.
 
@@ -46,7 +50,9 @@ tokens are what the study's card and an H200 agree on. A step whose tokens excee
 graphs costs 92 to 100 ms on an H200 (own measurement 2026, 128 streams with three draft tokens and
 graphs up to 256) and 93 ms uncaptured on four RTX 5060 Ti. KV in 8 bits halves the bytes, but its
 kernels convert; no pair of runs on one machine measures what is left, hence the wide ``kv_fp8``.
-The rest is the order of magnitude of the mechanism.
+llama.cpp reads its formats at two thirds of the bandwidth on cards of 360 to 1,792 GB/s, spends
+little of a step on the host, and its later builds draft two tokens for a quarter of a step
+(community pairs, August 2026). The rest is the order of magnitude of the mechanism.
 """
 EFFECTS: dict[str, float] = {
     "architecture": 0.10,
