@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from qwendeploy.auditing.correct_llama import corrected as corrected_llama
+from qwendeploy.auditing.correct_llama import written as written_llama
 from qwendeploy.auditing.draft import Draft, argument_words, render, shell_quoted
 from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.judge import Judged, judge_launch
@@ -144,13 +146,15 @@ def _drop_variable(draft: Draft, finding: Finding) -> None:
 
 
 def _share_memory(draft: Draft, _finding: Finding) -> None:
-    draft.container.append("--ipc=host")
+    if "--ipc=host" not in draft.container:
+        draft.container.append("--ipc=host")
 
 
 def _mount_cache(draft: Draft, finding: Finding) -> None:
     # The rule of the same name speaks of a variable; only the missing volume is plain to correct.
-    if finding.rule is None:
-        draft.container += ["-v", f'"{finding.fix.removeprefix("-v ")}"']
+    volume = f'"{finding.fix.removeprefix("-v ")}"'
+    if finding.rule is None and volume not in draft.container:
+        draft.container += ["-v", volume]
 
 
 def _to_the_container(draft: Draft, finding: Finding) -> None:
@@ -174,6 +178,10 @@ def _share(draft: Draft, finding: Finding) -> None:
     match = _LOWER_SHARE.match(finding.fix)
     if match is not None:
         draft.set("--gpu-memory-utilization", match[1])
+
+
+def _entry_alone(draft: Draft, _finding: Finding) -> None:
+    draft.direct = True
 
 
 def _pass_gpus(draft: Draft, _finding: Finding) -> None:
@@ -228,6 +236,7 @@ EDITS: Mapping[str, Edit] = {
     "no-gpu-passed": _pass_gpus,
     "shared-memory-for-tensor-parallel": _share_memory,
     "weights-not-cached": _mount_cache,
+    "entry-point-repeated": _entry_alone,
 }
 """What each finding changes; findings without an entry need a decision that is the author's."""
 
@@ -262,10 +271,13 @@ _MOST_ROUNDS = 4
 
 
 def _draft(understood: Understood) -> Draft:
+    env = {name: word.text for name, word in understood.launch.env.items()}
+    if understood.llama is not None:
+        return Draft(understood, written_llama(understood.llama), env)
     return Draft(
         understood,
         [_written(setting) for setting in understood.arguments.settings],
-        {name: word.text for name, word in understood.launch.env.items()},
+        env,
         lists={
             (setting.name, setting.value): setting.values
             for setting in understood.arguments.settings
@@ -282,6 +294,9 @@ def _launch_of(draft: Draft) -> Launch:
         container = replace(container, gpus=Gpus(True, None, (), launch.place))
     if container is not None and "--ipc=host" in draft.container:
         container = replace(container, shared_memory=True)
+    if container is not None and "-v" in draft.container:
+        mounts = tuple(Word(text.strip('"'), launch.place) for text in draft.container)
+        container = replace(container, volumes=(*container.volumes, *mounts))
     return replace(
         launch,
         arguments=tuple(Word(text, launch.place) for text in argument_words(draft)),
@@ -297,16 +312,25 @@ def _edited(draft: Draft, findings: Iterable[Finding]) -> tuple[list[Finding], l
     changed: list[Finding] = []
     left: list[Finding] = []
     for finding in findings:
+        llama = draft.understood.llama
         edit = EDITS.get(finding.id)
+        if llama is not None and (items := corrected_llama(draft.flags, finding)) is not None:
+            joined = finding.id == "flag-and-value-in-one-argument"
+            if finding.severity != "info" and (joined or items != draft.flags):
+                draft.flags = items
+                changed.append(finding)
+            elif finding.severity != "info":
+                left.append(finding)
+            continue
         if edit is None:
             if finding.severity != "info":
                 left.append(finding)
             continue
         if finding.severity == "info" and finding.id != "prefix-caching-unset":
             continue
-        before = (list(draft.flags), dict(draft.env), list(draft.container))
+        before = (list(draft.flags), dict(draft.env), list(draft.container), draft.direct)
         edit(draft, finding)
-        after = (draft.flags, draft.env, draft.container)
+        after = (draft.flags, draft.env, draft.container, draft.direct)
         if before != after:
             changed.append(finding)
         elif finding.severity != "info":

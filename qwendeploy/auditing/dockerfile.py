@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from qwendeploy.auditing.compose import interpolate
 from qwendeploy.auditing.docker_run import read_container_run, server_of_words, shell_script
-from qwendeploy.auditing.launch import Container, Launch, repeated_program
+from qwendeploy.auditing.launch import (
+    Container,
+    Launch,
+    program_in,
+    repeated_program,
+    server_in,
+)
 from qwendeploy.auditing.shell import commands
 from qwendeploy.auditing.shell_words import split_words
 from qwendeploy.auditing.text import Place, Word
@@ -141,7 +147,19 @@ def _launch_of(stage: _Stage, run: Launch | None) -> Launch | None:
         repeated=repeated,
         dropped=dropped,
         literal=literal,
+        program="" if stage.own_entry else program_in(_spoken(words), arguments),
     )
+
+
+def _spoken(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the words of the command that starts the server, those of a script where one does."""
+    script = shell_script(words)
+    if script is None:
+        return words
+    for command in commands(script.text, script.place.file, first_line=script.place.line):
+        if server_in(command.words) is not None:
+            return command.words
+    return ()
 
 
 _NAMED = re.compile(r"\$\{?[A-Za-z_]")

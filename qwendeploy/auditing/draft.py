@@ -20,6 +20,8 @@ class Draft:
     env: dict[str, str] = field(default_factory=dict)
     container: list[str] = field(default_factory=list)
     """Words for the container program, before the image."""
+    direct: bool = False
+    """Nothing stands between the image and the arguments: its entry point is the program."""
     lists: Mapping[tuple[str, str | None], tuple[str, ...]] = field(default_factory=dict)
     """The words of flags that take several."""
 
@@ -70,6 +72,8 @@ def argument_words(draft: Draft) -> list[str]:
 
 def _positional(draft: Draft) -> list[str]:
     arguments = draft.understood.arguments
+    if draft.understood.llama is not None:
+        return []
     if arguments.model is None or arguments.last("--model") is not None:
         return []
     return [arguments.model.text]
@@ -82,6 +86,17 @@ def _values(draft: Draft, name: str, value: str | None) -> Sequence[str]:
 
 
 def render(draft: Draft) -> str:
+    """Return the corrected launch in its own form: a command, or what to paste into its file."""
+    launch = draft.understood.launch
+    if launch.runtime == "kubernetes" or (launch.runtime != "none" and not launch.before):
+        return fragment(draft)
+    if launch.service is not None:
+        return unit(draft, command(draft))
+    return command(draft)
+
+
+def command(draft: Draft) -> str:
+    """Return the corrected launch as a shell command."""
     launch = draft.understood.launch
     positional = [shell_quoted(word) for word in _positional(draft)]
     arguments = [
@@ -89,13 +104,11 @@ def render(draft: Draft) -> str:
         for name, value in draft.flags
     ]
     if launch.runtime == "none":
-        program = {"vllm": "vllm serve", "llama.cpp": "llama-server"}.get(
-            launch.engine, "vllm serve"
-        )
-        prefix = [f"{name}={shell_quoted(value)}" for name, value in draft.env.items()]
+        named = "llama-server" if launch.engine == "llama.cpp" else "vllm serve"
+        program = launch.program or named
+        env = {} if launch.service is not None else draft.env
+        prefix = [f"{name}={shell_quoted(value)}" for name, value in env.items()]
         return _lines([*prefix, program, *positional], arguments)
-    if launch.runtime == "kubernetes" or not launch.before:
-        return _fragment(draft)
     return _lines(_container_words(draft), [*positional, *arguments])
 
 
@@ -121,6 +134,9 @@ def _container_words(draft: Draft) -> list[str]:
             known = {_variable_at(texts, at)[0] for at in range(len(texts))}
             extra = [key for key in draft.env if key not in known and key not in launch.env]
             words.extend(f"-e {shell_quoted(f'{key}={draft.env[key]}')}" for key in extra)
+        elif placed and draft.direct:
+            index += 1
+            continue
         words.append(shell_quoted(text))
         index += 1
     return words
@@ -136,18 +152,30 @@ def _variable_at(texts: list[str], index: int) -> tuple[str | None, int]:
     return None, 1
 
 
-def _fragment(draft: Draft) -> str:
-    """Return ``command`` (compose) or ``args`` (Kubernetes) with the variables, to paste."""
-    key = "args" if draft.understood.launch.runtime == "kubernetes" else "command"
-    lines = [f"{key}:", *(f"  - {json.dumps(word)}" for word in argument_words(draft))]
-    if draft.env:
-        lines.append("environment:" if key == "command" else "env:")
-        for name, value in draft.env.items():
-            if key == "command":
-                lines.append(f"  {name}: {json.dumps(value)}")
-            else:
-                lines.append(f"  - {{name: {name}, value: {json.dumps(value)}}}")
-    return "\n".join(lines) + "\n"
+def fragment(draft: Draft) -> str:
+    """Return what to paste into a compose file, manifest, quadlet or Dockerfile."""
+    from qwendeploy.auditing import fragments
+
+    words = argument_words(draft)
+    launch = draft.understood.launch
+    if launch.runtime == "kubernetes":
+        cards = int(draft.understood.number("tp") or 1)
+        return fragments.manifest(words, draft.env, draft.container, cards)
+    box = launch.container
+    image = box.image.text if box is not None and box.image is not None else ""
+    if launch.service is not None:
+        return fragments.quadlet(image, words, draft.env, draft.container)
+    if box is not None and box.gpus is None:
+        return fragments.dockerfile(image, launch.program, words, draft.env)
+    return fragments.compose(words, draft.env, draft.container)
+
+
+def unit(draft: Draft, text: str) -> str:
+    """Return a unit's service section around a command."""
+    lines = [f'Environment="{name}={value}"' for name, value in draft.env.items()]
+    if draft.understood.launch.runtime != "none":
+        lines = []
+    return "\n".join(["[Service]", *lines, f"ExecStart={text}"])
 
 
 def shell_quoted(text: str) -> str:

@@ -207,8 +207,12 @@ def server_in(words: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | 
 
 def program_in(words: tuple[Word, ...], arguments: tuple[Word, ...]) -> str:
     """Return the program in front of the arguments that ``server_in`` told apart."""
-    before = len(words) - len(arguments) - 1
-    return words[before].text if before >= 0 else ""
+    before = [word.text for word in words[: len(words) - len(arguments)]]
+    if before[-1:] == ["serve"]:
+        before = before[-2:]
+    else:
+        before = before[-3:] if before[-2:-1] == ["-m"] else before[-1:]
+    return " ".join(before)
 
 
 def _python_module(rest: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]] | None:

@@ -54,6 +54,8 @@ class LlamaSettings:
 
     settings: tuple[LlamaSetting, ...]
     fork: bool
+    variables: tuple[Word, ...] = ()
+    """Words that a variable alone makes: any number of arguments."""
 
     def last(self, flag: str) -> LlamaSetting | None:
         """Return the setting that counts."""
@@ -93,7 +95,10 @@ def read_llama(
     fork |= any(item.row is not None and item.row.fork is not None for item in found)
     kinds = [item.value for item in found if item.flag in ("--cache-type-k", "--cache-type-v")]
     fork |= any(FORK_CACHE_TYPES.match(kind) for kind in kinds if kind)
-    return LlamaSettings(tuple(found), fork)
+    open_ended = tuple(word for word in words if word.symbolic and not _FLAG.match(word.text))
+    taken = {(item.value, item.place) for item in found}
+    alone = tuple(word for word in open_ended if (word.text, word.place) not in taken)
+    return LlamaSettings(tuple(found), fork, alone)
 
 
 def _next_setting(words: tuple[Word, ...], index: int) -> tuple[LlamaSetting | None, int]:

@@ -1,0 +1,113 @@
+"""What ``--fix`` prints is audited again: what is still found was said to be left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from qwendeploy.auditing.context import described
+from qwendeploy.auditing.correct import correct
+from qwendeploy.auditing.findings import Finding
+from qwendeploy.auditing.judge import judge_launch
+from qwendeploy.auditing.launch import Container, Gpus, Launch
+from qwendeploy.auditing.read import read_launch_text, read_launches
+from qwendeploy.auditing.text import Word
+from qwendeploy.errors import UserError
+
+FOLDER = Path(__file__).parent / "data" / "audit_own"
+SAFE = YAML(typ="safe", pure=True)
+
+
+def _cases() -> list[dict[str, Any]]:
+    cases = [case for path in sorted(FOLDER.glob("*.yaml")) for case in SAFE.load(path)]
+    return [case for case in cases if case["findings"]]
+
+
+def _told(findings: tuple[Finding, ...]) -> set[str]:
+    return {found.id for found in findings if found.severity != "info"}
+
+
+def _keys(text: str, launch: Launch) -> Launch:
+    """Return a launch with the keys of a compose service or of a pod pasted into it."""
+    keys = SAFE.load(text)
+    words = keys.get("command") or keys.get("args") or []
+    given = keys.get("environment") or keys.get("env") or {}
+    env = given if isinstance(given, dict) else {item["name"]: item["value"] for item in given}
+    box = launch.container
+    if box is not None and ("ipc" in keys or "volumeMounts" in keys):
+        box = replace(box, shared_memory=True)
+    if box is not None and ("deploy" in keys or "resources" in keys):
+        box = replace(box, gpus=Gpus(True, None, (), launch.place))
+    if box is not None and "volumes" in keys and "volumeMounts" not in keys:
+        more = tuple(Word(str(volume), launch.place) for volume in keys["volumes"])
+        box = replace(box, volumes=(*box.volumes, *more))
+    return replace(
+        launch,
+        arguments=tuple(Word(str(word), launch.place) for word in words),
+        env={name: Word(str(value), launch.place) for name, value in env.items()},
+        container=box,
+        lost=(),
+        repeated=None,
+    )
+
+
+def _pasted(text: str, launch: Launch) -> Launch:
+    """Return what a corrected text starts, in the file that it came from."""
+    if text.startswith(("command:", "args:")):
+        return _keys(text, launch)
+    name = "Dockerfile" if text.startswith("FROM") else "run.sh"
+    read = read_launch_text(text, "x.service" if text.startswith("[") else name)[0]
+    boxes: tuple[Container | None, Container | None] = (launch.container, read.container)
+    before, after = boxes
+    if before is None or after is None:
+        return read
+    if text.startswith("[Container]"):
+        assert after.gpus is not None
+        gpus = after.gpus if after.gpus.passed else before.gpus
+        shared = after.shared_memory or before.shared_memory
+        return replace(read, container=replace(before, gpus=gpus, shared_memory=shared))
+    return replace(read, container=before) if text.startswith("FROM") else read
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda case: str(case["id"]))
+def test_what_is_found_again_was_said_to_be_left(case: dict[str, Any], tmp_path: Path) -> None:
+    for name, text in case["files"].items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    context = described(case["machine"])
+    whole = case.get("directory", False)
+    for launch in read_launches(tmp_path if whole else tmp_path / next(iter(case["files"]))):
+        judged = judge_launch(launch, context)
+        if not _told(judged.findings):
+            continue
+        corrected = correct(judged)
+        try:
+            again = judge_launch(_pasted(corrected.text, launch), context)
+        except UserError as problem:
+            pytest.fail(f"{problem}\n{corrected.text}")
+        said = {found.id for found in corrected.left}
+        assert _told(again.findings) <= said, corrected.text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("llama-server -m q.gguf -ngl 99 -fa -c 32k -np 1", "-fa on"),
+        ("llama-server -m q.gguf -ngl 99 -fa -c 32k -np 1", "-c 32768"),
+        ("./bin/llama-server --model=q.gguf --ctx-size=4096", "./bin/llama-server"),
+        ("llama-server --model=q.gguf --ctx-size=4096", "--ctx-size 4096"),
+        ("llama-server -m q.gguf --draft-max 3 $MORE", "--spec-draft-n-max 3"),
+        ("llama-server -m q.gguf --draft-max 3 $MORE", "$MORE"),
+        ("llama-server -m q.gguf --max-model-len 65536", "--ctx-size 65536"),
+        ("llama-server -m q.gguf -fa off -ctk q8_0 -ctv q8_0", "-fa on"),
+    ],
+)
+def test_a_llama_server_is_corrected_as_its_parser_reads_it(text: str, line: str) -> None:
+    launch = read_launch_text(text, "run.sh")[0]
+    corrected = correct(judge_launch(launch, described({"gpu": "RTX 3090", "vram_mib": 24576})))
+    lines = [part.strip(" \\") for part in corrected.text.splitlines()]
+    assert line in lines
