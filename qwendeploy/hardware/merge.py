@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from qwendeploy.documents import Gpu, Machine, MigDevice
+from qwendeploy.hardware.buses import without_buses
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.links import links_of, numa_nodes
@@ -32,6 +33,7 @@ def machine_of(
 
     ``count`` is ``None`` when the texts cannot tell how many GPUs there are.
     """
+    readings = without_buses(readings)
     gpus = _merged(readings)
     for index, node in numa_nodes(readings).items():
         gpus[index][-1].numa_node = node

@@ -20,12 +20,13 @@ class Rank(IntEnum):
     """How much a source is believed where two give one field; larger wins."""
 
     STATED = 0
-    TOPOLOGY = 1
-    LISTING = 2
-    TABLE = 3
-    CSV = 4
-    LOG = 5
-    NVML = 6
+    BUS = 1
+    TOPOLOGY = 2
+    LISTING = 3
+    TABLE = 4
+    CSV = 5
+    LOG = 6
+    NVML = 7
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from qwendeploy.errors import UserError
+from qwendeploy.hardware.buses import read_buses
 from qwendeploy.hardware.clean import MAX_BYTES, clean, decode, lines_of
 from qwendeploy.hardware.environment import read_environment
 from qwendeploy.hardware.failures import read_failures
@@ -67,6 +68,7 @@ def read_text(text: str, origin: str) -> Reading:
         reading.notes.append(OTHER_TOOL)
     read_failures(rest, reading)
     read_kernel_log(rest, reading)
+    read_buses(lines, reading)
     read_environment(text, lines, reading)
     return reading
 
