@@ -73,6 +73,19 @@ def test_card_that_no_gguf_fits_is_refused_with_the_shortfall(gpu: str, vram: fl
     assert any("llama.cpp" in entry.option for entry in refusal.trace)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "nearest"),
+    [("V100 SXM2 32GB", "--ctx 262144 or less"), ("RTX 5090", "--ctx 28")],
+)
+def test_a_slot_is_no_longer_than_the_model(gpu: str, nearest: str) -> None:
+    with pytest.raises(NoPlan) as caught:
+        plan(gpu, ctx=300_000)
+    assert nearest in str(caught.value)
+    cut = [entry for entry in caught.value.trace if entry.rule == "context-above-native"]
+    assert cut
+    assert all("llama.cpp" in entry.option for entry in cut)
+
+
 def test_vllm_is_taken_wherever_it_fits() -> None:
     made = plan("RTX 3090")
     assert made.option.engine == "vllm"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from qwendeploy.documents import KvDtype, Option, Workload
 from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.box import Box
 from qwendeploy.planning.candidate import Candidate, Rejection, SlotMemory, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
@@ -119,6 +120,14 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
     """Return the most slots of the longest context that fit, up to the requests in flight."""
     length = scene.pins.max_model_len or scene.workload.max_context
     length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
+    if length > NATIVE_LENGTH:
+        # lifted by YaRN only from August 2026 on (https://github.com/ggml-org/llama.cpp/pull/28030)
+        return Rejection(
+            "context-above-native",
+            f"the server cuts a slot of {length:,} tokens to the model's own {NATIVE_LENGTH:,}",
+            missed_by=f"{length - NATIVE_LENGTH:,} tokens",
+            would_return=f"--ctx {NATIVE_LENGTH} or less",
+        )
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
     size = (row.gib_loaded or scene.knowledge.files_gib(row)) / option.tp
     size += PROJECTOR_GIB if scene.workload.vision else 0.0

@@ -14,6 +14,7 @@ _ORDER = (
     "memory-seats",
     "memory-step",
     "memory-context",
+    "context-above-native",
     "weights-leave-no-cache",
     "memory-weights",
     "weights-do-not-fit",
