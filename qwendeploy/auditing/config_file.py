@@ -58,7 +58,9 @@ def with_config_file(launch: Launch, read: Reader) -> Launch:
     if name is None:
         return launch
     volumes = launch.container.volumes if launch.container is not None else ()
-    text = read(host_path(name.text, volumes))
+    text = launch.files.get(name.text)
+    if text is None:
+        text = read(host_path(name.text, volumes))
     trees = None
     if text is not None:
         try:

@@ -155,7 +155,8 @@ _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def _settings(understood: Understood) -> Facts:
-    flags = [(setting.name, setting.value) for setting in understood.arguments.settings]
+    given = understood.arguments.settings
+    flags = [(setting.name, setting.value) for setting in given if not setting.lacking]
     env = {name: word.text for name, word in understood.launch.env.items()}
     if understood.launch.variables_open:
         env = {name: f"${name}" for name in _SECRETS} | env

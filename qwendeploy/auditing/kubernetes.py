@@ -7,6 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from qwendeploy.auditing.config_maps import (
+    Maps,
+    config_maps,
+    container_environment,
+    mounted_texts,
+)
 from qwendeploy.auditing.docker_run import server_of_words
 from qwendeploy.auditing.launch import (
     Container,
@@ -33,12 +39,13 @@ def is_manifest(tree: Tree) -> bool:
 def read_manifests(trees: list[Tree]) -> list[Launch]:
     """Return the engine servers of all manifests of a file."""
     published = any(_published(tree) for tree in trees)
+    maps = config_maps(trees)
     links = {space: place for tree in trees for space, place in _port_links(tree)}
     launches = []
     for tree in trees:
         link = links.get(_namespace(tree))
         for pod, container in _containers(tree, tree.root, 0):
-            launch = _launch(tree, pod, container, published, link)
+            launch = _launch(tree, pod, container, maps, published, link)
             if launch.engine != "other":
                 launches.append(launch)
     return launches
@@ -91,10 +98,12 @@ def _containers(tree: Tree, node: Node, depth: int) -> Iterator[tuple[Node, Node
             yield from _containers(tree, item, depth + 1)
 
 
-def _launch(tree: Tree, pod: Node, node: Node, published: bool, link: Place | None) -> Launch:
+def _launch(
+    tree: Tree, pod: Node, node: Node, maps: Maps, published: bool, link: Place | None
+) -> Launch:
     place = tree.place(node)
     image = tree.word(tree.at(node, "image"))
-    env = _environment(tree, node)
+    env, unread = container_environment(tree, node, maps)
     command, given = (
         tuple(
             Word(_substituted(word.text, env), word.place)
@@ -126,9 +135,10 @@ def _launch(tree: Tree, pod: Node, node: Node, published: bool, link: Place | No
         {**env, **inner},
         container,
         name.text if name else "",
-        unread=tuple(_unread(tree, node)),
+        unread=unread,
         repeated=None if command else repeated_program(given, name_of_image),
         supervision=_supervision(tree, pod, node, link if "VLLM_PORT" not in env else None),
+        files=mounted_texts(tree, pod, node, maps),
     )
 
 
@@ -156,25 +166,6 @@ def _patience(tree: Tree, probe: Node) -> int | None:
             return None
         numbers.append(int(word.text[:9]) if word is not None else default)
     return numbers[0] + numbers[1] * numbers[2]
-
-
-def _environment(tree: Tree, node: Node) -> dict[str, Word]:
-    env: dict[str, Word] = {}
-    for item in tree.sequence(tree.at(node, "env")):
-        name = tree.word(tree.at(item, "name"))
-        if name is None:
-            continue
-        value = tree.word(tree.at(item, "value"))
-        env[name.text] = value or Word(f"${name.text}", name.place)
-    return env
-
-
-def _unread(tree: Tree, node: Node) -> Iterator[str]:
-    for item in tree.sequence(tree.at(node, "envFrom")):
-        for kind in ("configMapRef", "secretRef"):
-            name = tree.word(tree.at(item, kind, "name"))
-            if name is not None:
-                yield f"variables of {kind.removesuffix('Ref')} {name.text}"
 
 
 def _substituted(text: str, env: Mapping[str, Word]) -> str:

@@ -133,6 +133,8 @@ class Launch:
     unattended: bool = False
     """Started by a service manager, which gives no terminal."""
     supervision: Supervision | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts that the same source puts into the container, by their paths there."""
     service: Service | None = None
     """The unit or quadlet that starts it."""
     stays: bool = True

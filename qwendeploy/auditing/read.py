@@ -7,6 +7,7 @@ answer of ``docker inspect``. What cannot be read is named. Nothing is executed.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from qwendeploy.auditing.docker_run import (
     shell_script,
 )
 from qwendeploy.auditing.dockerfile import is_dockerfile, read_dockerfile
+from qwendeploy.auditing.fenced_text import fenced_blocks, is_page
 from qwendeploy.auditing.inspect_container import is_inspection, read_inspection
 from qwendeploy.auditing.kubernetes import is_manifest, read_manifests
 from qwendeploy.auditing.launch import Launch, program_in, server_in
@@ -115,6 +117,12 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
 
 
 def _read(text: str, file: str, directory: Path | None) -> list[Launch]:
+    if is_page(text, file):
+        return list(_read_page(text, file, directory))
+    return _read_one(text, file, directory)
+
+
+def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
     env_files = beside(directory) if directory is not None else no_env_files
     if is_inspection(text):
         return read_inspection(text, file)
@@ -142,6 +150,23 @@ def _drop_ins(file: str, directory: Path | None) -> list[tuple[str, str]]:
             name = f"{file}.d/{entry.name}"
             found.append((name, read_text(entry, name)))
     return found
+
+
+def _read_page(text: str, file: str, directory: Path | None) -> Iterator[Launch]:
+    """Yield the launches of a page's fenced blocks, which are alternatives to each other.
+
+    A block that is no launch is passed over.
+    """
+    for number, (language, block) in enumerate(fenced_blocks(text)):
+        if language in _DATA and not _YAML_LIKE.search(block):
+            continue
+        with contextlib.suppress(UserError):
+            for launch in _read_one(block, file, directory):
+                yield replace(launch, source=f"block {number}")
+
+
+_DATA = ("yaml", "yml", "json", "toml", "text", "python", "jsonc", "diff")
+"""Languages of blocks that hold no shell commands."""
 
 
 def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles) -> list[Launch]:

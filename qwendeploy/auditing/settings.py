@@ -39,6 +39,12 @@ class Setting:
         return self.status.status is Status.KNOWN
 
     @property
+    def lacking(self) -> bool:
+        """Whether the flag takes a value and none is given."""
+        row = self.status.row
+        return self.value is None and row is not None and row.takes_value
+
+    @property
     def symbolic(self) -> bool:
         """Whether the value is a variable that is not known here."""
         return self.value is not None and "$" in self.value

@@ -41,9 +41,12 @@ class Word:
 
 
 def whole_number(text: str) -> int | None:
-    """Return a number of up to eighteen plain digits, ``None`` for everything else."""
+    """Return a number of up to eighteen digits, ``None`` for everything else.
+
+    Single underscores between digits are passed over, as Python does.
+    """
     plain = text.strip()
-    return int(plain) if re.fullmatch(r"[0-9]{1,18}", plain) else None
+    return int(plain) if re.fullmatch(r"[0-9](?:_?[0-9]){0,17}", plain) else None
 
 
 def read_text(path: Path, name: str | None = None) -> str:

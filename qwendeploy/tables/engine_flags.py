@@ -285,6 +285,8 @@ _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+_WHOLE = re.compile(r"[0-9]+(?:_[0-9]+)*")
+"""What Python's ``int`` takes, which the engine's parser calls: ``131_072`` too."""
 _LONGEST_SIZE = 24
 """Characters of a size that anybody means."""
 
@@ -302,7 +304,7 @@ def engine_size(text: str) -> int | None:
         return -1
     match = _SIZE.match(text)
     if match is None:
-        return int(text) if re.fullmatch(r"[0-9]+", text) else None
+        return int(text) if _WHOLE.fullmatch(text) else None
     number, suffix = match.groups()
     if suffix in _DECIMAL:
         return int(float(number) * _DECIMAL[suffix])
@@ -320,7 +322,7 @@ def value_problem(row: FlagRow, value: str | None) -> str | None:
         return None if value is None else f"{row.name} is a switch and takes no value"
     if value is None:
         return f"{row.name} needs a value"
-    if row.type == "int" and not re.fullmatch(r"[+-]?\d+", value.strip()):
+    if row.type == "int" and not _WHOLE.fullmatch(value.strip().lstrip("+-")):
         return f"{row.name} takes a whole number, not {value!r}"
     if row.type == "float":
         try:
