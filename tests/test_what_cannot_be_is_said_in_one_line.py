@@ -94,7 +94,7 @@ def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says:
         ),
         pytest.param(["--isl", "32k", "--ctx", "32k"], ["an answer", "--ctx 33792"], id="full"),
         pytest.param(["--osl", "4k", "--ctx", "4k"], ["a prompt", "--ctx 5120"], id="no-prompt"),
-        pytest.param(["--ctx", "1"], ["a prompt", "--ctx 1024"], id="one-token"),
+        pytest.param(["--ctx", "1"], ["no prompt and answer", "--ctx 32k"], id="one-token"),
         pytest.param(
             ["--prefix-hit", "0.5", "--prefix-cache", "off"],
             ["--prefix-hit", "--prefix-cache on"],

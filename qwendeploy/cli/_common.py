@@ -263,7 +263,9 @@ def request_of(settings: dict[str, Any]) -> Request:
     pins = pick(settings, *OPTION_PINS)
     if pins.get("spec_tokens") and pins.get("spec_method", "none") == "none":
         raise UserError(
-            "--spec-tokens needs a draft method", where="--spec-tokens", hint="add --spec mtp"
+            "--spec-tokens needs a draft method",
+            where="--spec-tokens",
+            hint="--spec mtp, or leave --spec-tokens out",
         )
     image = pins.get("image") or ""
     if pins.get("upstream_only") and image and not image.startswith("vllm/vllm-openai"):
@@ -328,7 +330,7 @@ def workload_of(settings: dict[str, Any]) -> Workload:
             hint=f"--ctx {needed}",
         )
     missing = [name for name in ("isl", "osl") if not settings.get(name)]
-    if missing and ctx - needed < len(missing):
+    if missing and needed and needed >= ctx:
         lacks = "an answer" if settings.get("isl") else "a prompt"
         raise UserError(
             f"{ctx:,} tokens leave no room for {lacks}",

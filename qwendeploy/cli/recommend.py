@@ -19,7 +19,7 @@ from qwendeploy.cli._common import (
     workload_settings,
     write_document,
 )
-from qwendeploy.errors import NoPlan
+from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.reporting.plan_text import no_plan_text, plan_text
 
 
@@ -36,6 +36,8 @@ def command(output: Path | None, force: bool, as_json: bool, **settings: Any) ->
     """Choose what to run: machine + workload -> plan, with its predictions and why."""
     request = request_of(settings)
     workload = workload_of(settings)
+    if workload.max_context < 2:
+        raise UserError("one token holds no prompt and answer", where="--ctx", hint="--ctx 32k")
     machine = machine_of(settings)
     try:
         plan = api.recommend(machine, workload, request)

@@ -107,7 +107,12 @@ def _filled(pins: Pins) -> Pins:
         )
     method = pins.spec_method or "none"
     if method != "none" and pins.spec_tokens is None:
-        raise UserError("a draft method needs its length", where="--spec-tokens")
+        usual = {"mtp": 3, "dflash": 8}.get(method, 3)
+        raise UserError(
+            "a draft method needs its length",
+            where="--spec-tokens",
+            hint=f"for instance --spec-tokens {usual}",
+        )
     return replace(
         pins,
         spec_method=method,
