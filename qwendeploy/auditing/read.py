@@ -27,6 +27,7 @@ from qwendeploy.auditing.fenced_text import fenced_blocks, is_page
 from qwendeploy.auditing.inspect_container import is_inspection, read_inspection
 from qwendeploy.auditing.kubernetes import is_manifest, read_manifests
 from qwendeploy.auditing.launch import Launch, program_in, server_in
+from qwendeploy.auditing.llama_presets import with_presets
 from qwendeploy.auditing.shell import Command, commands
 from qwendeploy.auditing.systemd import is_unit, read_unit
 from qwendeploy.auditing.text import Place, Word, decode, read_text
@@ -113,7 +114,8 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
             hint=f"give at most {MOST_LAUNCHES} at a time",
         )
     beside_it = read_beside(directory)
-    return [with_config_file(launch, beside_it) for launch in launches]
+    read = [with_config_file(launch, beside_it) for launch in launches]
+    return [model for launch in read for model in with_presets(launch, beside_it)]
 
 
 def _read(text: str, file: str, directory: Path | None) -> list[Launch]:

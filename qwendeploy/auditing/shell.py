@@ -69,11 +69,11 @@ def commands(
 
 
 _DEEPEST_CALL = 3
-_MOST_CALLS = 40
+_MOST_CALLS = 100
+"""Calls of functions in one text that are followed."""
 
 
 def _commands(scan: Scan, functions: Mapping[str, Function], depth: int) -> Iterator[Command]:
-    calls = 0
     while scan.at <= len(scan.text):
         ended = scan.at == len(scan.text)
         if ended and scan.quote:
@@ -86,8 +86,8 @@ def _commands(scan: Scan, functions: Mapping[str, Function], depth: int) -> Iter
         if command is None:
             continue
         body = functions.get(command.words[0].text)
-        calls += body is not None
-        if body is None or depth >= _DEEPEST_CALL or calls > _MOST_CALLS:
+        scan.meter.calls += body is not None
+        if body is None or depth >= _DEEPEST_CALL or scan.meter.calls > _MOST_CALLS:
             yield command
             continue
         for inner in _commands(
@@ -162,6 +162,10 @@ def _operator(scan: Scan, char: str) -> bool:
                 return False
             skip_heredoc(scan, heredoc)
             return True
+        before = [mark for mark, _ in scan.out[-2:]]
+        if before and before[-1].isdigit() and before[:-1] in ([], [" "], ["\t"]):
+            # A number against the sign is a descriptor, one apart from it an argument.
+            scan.out.pop()
         scan.put(f" {REDIRECT} ")
         while scan.text[scan.at : scan.at + 1] in ("<", ">", "&"):
             scan.at += 1
@@ -275,6 +279,8 @@ def _expand_braced(scan: Scan, inner: str) -> None:
         default = default_text(scan.variables, operator.lstrip(":")[1:].strip("\"'"))
         if operator.lstrip(":").startswith("="):
             scan.variables.setdefault(match[0], default)
+    if operator.startswith((":-", ":=")) and scan.variables.get(match[0]) == "":
+        scan.variables.pop(match[0])
     _insert(scan, match[0], default)
 
 
@@ -366,8 +372,6 @@ def _without_redirects(words: list[Word]) -> list[Word]:
     skip = False
     for word in words:
         if word.text == REDIRECT:
-            if kept and re.fullmatch(r"\d|&", kept[-1].text):
-                kept.pop()
             skip = True
         elif skip:
             skip = False

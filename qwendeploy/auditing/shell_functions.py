@@ -11,7 +11,7 @@ _DEFINITION = re.compile(
     re.MULTILINE,
 )
 MOST_FUNCTIONS = 100
-LONGEST_BODY = 64 * 1024
+LONGEST_BODY = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def cut_functions(text: str) -> tuple[str, Mapping[str, Function]]:
         end = _closing(text, match.end())
         name = match[1] or match[2]
         called = re.search(
-            rf"(?:^|[;&|(]|\b(?:then|else|do)\b)[ \t]*{re.escape(name)}(?=[ \t;&|)\n]|$)",
+            rf"(?:^|[;&|({{]|\b(?:then|else|do)\b)[ \t]*{re.escape(name)}(?=[ \t;&|)\n]|$)",
             text[: match.start()] + "\n" + text[end:],
             re.MULTILINE,
         )

@@ -18,6 +18,14 @@ _SHELLS = {"sh", "bash", "dash", "zsh", "ssh"}
 
 
 @dataclass
+class Meter:
+    """What a text and all calls of its functions cost together."""
+
+    written: int = 0
+    calls: int = 0
+
+
+@dataclass
 class Scan:
     """State of the first pass over one text."""
 
@@ -35,7 +43,7 @@ class Scan:
     aliases: dict[str, Word] = field(default_factory=dict)
     array: str | None = None
     heredocs: int = 0
-    written: int = 0
+    meter: Meter = field(default_factory=Meter)
     background: bool = False
     conditions: list[tuple[int, int]] = field(default_factory=list)
     met: int = 0
@@ -49,8 +57,8 @@ class Scan:
 
     def put(self, text: str) -> None:
         """Append to the command; variables that repeat each other must not grow without end."""
-        self.written += len(text)
-        if self.written > MOST_WRITTEN:
+        self.meter.written += len(text)
+        if self.meter.written > MOST_WRITTEN:
             raise UserError("expands to too much text", where=f"{self.file}:{self.line}")
         self.out.extend((char, self.line) for char in text)
 
@@ -109,6 +117,7 @@ def called(scan: Scan, body: Function, given: list[str]) -> Scan:
     inside = Scan(body.text, scan.file, line=scan.first + body.line - 1)
     inside.variables = scan.variables
     inside.arrays, inside.exported, inside.unread = scan.arrays, scan.exported, scan.unread
+    inside.meter = scan.meter
     inside.splitter, inside.met = scan.splitter, scan.met + 1000 * (scan.heredocs + 1)
     inside.variables.update({str(at): "" for at in range(1, 10)})
     inside.variables.update({str(at): text for at, text in enumerate(given[:9], start=1)})
