@@ -55,6 +55,30 @@ CRASHES = [
 ]
 
 
+NESTED = [
+    "(EngineCore pid=71) ERROR 11-30 09:03:51 [core.py:1100] Traceback (most recent call last):",
+    "(EngineCore pid=71) ERROR 11-30 09:03:51 [core.py:1100] KeyError: 'layers.0.weight_scale'",
+    *(f"(APIServer pid=1)   File 'server.py', line {number}, in run" for number in range(20)),
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+]
+
+
+def test_root_that_no_signature_knows_is_quoted_from_above_the_last_lines(box: Box) -> None:
+    script = {"end_in": "weights", "code": 1, "lines": NESTED}
+
+    with pytest.raises(FailedStart) as failed:
+        starting.up(box.plan(script=script), box.settings(), box.tell)
+
+    assert failed.value.hint == "the first error of its log: KeyError: 'layers.0.weight_scale'"
+    assert not any("KeyError" in line for line in failed.value.lines)
+    assert box.names() == []
+
+
+def test_killed_engine_says_where_to_look(box: Box) -> None:
+    with pytest.raises(FailedStart, match="killed from outside: `dmesg`"):
+        starting.up(box.plan(script={"end_in": "weights", "code": 137}), box.settings(), box.tell)
+
+
 @pytest.mark.parametrize(("phase", "code", "line", "cause"), CRASHES)
 def test_crash_is_told_with_phase_cause_and_change(
     box: Box, run: Callable[..., Any], phase: str, code: int, line: str, cause: str | None

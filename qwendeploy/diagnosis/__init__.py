@@ -1,6 +1,15 @@
 """Diagnosis: from what a log or a measurement shows to its cause and its fix."""
 
-from qwendeploy.diagnosis.matching import Match, causes, match
+from qwendeploy.diagnosis.matching import Match, causes, consequences, first_error, match
 from qwendeploy.diagnosis.signature import METRICS, Signature, load_signatures
 
-__all__ = ["METRICS", "Match", "Signature", "causes", "load_signatures", "match"]
+__all__ = [
+    "METRICS",
+    "Match",
+    "Signature",
+    "causes",
+    "consequences",
+    "first_error",
+    "load_signatures",
+    "match",
+]

@@ -90,9 +90,40 @@ def match(
     ]
     beaten = {other for result in found for other in result.signature.beats}
     left = [result for result in found if result.signature.id not in beaten]
+    if any(_is_root(result) for result in left):
+        left = [result for result in left if not result.signature.consequence]
     return tuple(
         sorted(left, key=lambda r: (_ORDER[r.signature.severity], r.position, r.signature.id))
     )
+
+
+_ERROR = re.compile(
+    r"^[ |+]{0,8}(?P<error>(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception|OutOfResources)"
+    r"(?:: .{1,300})?)$"
+)
+"""How Python ends a traceback: the exception's name at the start of a line, and what it says."""
+
+
+_HARMLESS = re.compile(r"^(?:\([^)]{1,60}\)\s*)?(?:DEBUG|INFO|WARNING)\b")
+
+
+def first_error(lines: Iterable[str]) -> str | None:
+    """Return the exception that a log shows first, ``None`` where it shows none.
+
+    Of tracebacks that follow from each other Python prints the root first, and of processes that
+    follow each other into the end the first to write is the one that failed.
+    """
+    for line in lines:
+        text = _ANSI.sub("", line.rstrip("\r\n"))[:LONGEST_LINE]
+        if _HARMLESS.match(text):
+            continue
+        if found := _ERROR.match(_PREFIX.sub("", text)):
+            return _SECRETS.sub("[removed]", found["error"])
+    return None
+
+
+def _is_root(result: Match) -> bool:
+    return result.signature.severity == "fatal" and not result.signature.consequence
 
 
 def causes(
@@ -102,6 +133,12 @@ def causes(
     return tuple(
         result.cause for result in match(lines, metrics) if result.signature.severity != "info"
     )
+
+
+@cache
+def consequences() -> frozenset[str]:
+    """Return the signatures that name no root of their own."""
+    return frozenset(one.id for one in load_signatures() if one.consequence)
 
 
 def _joined(lines: Iterable[str]) -> str:

@@ -76,6 +76,8 @@ class Signature(Model):
     certainty: Literal["observed", "documented", "computed"]
     beats: tuple[str, ...] = ()
     """Signatures that say less about the same fault and are left out beside this one."""
+    consequence: bool = False
+    """Whether it names what follows from any other fault, and is left out beside one."""
     rules: tuple[str, ...] = ()
     """Rules that foresee the fault before the start."""
     examples: tuple[SignatureExample, ...]

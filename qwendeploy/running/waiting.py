@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qwendeploy.diagnosis import causes
+from qwendeploy.diagnosis import causes, consequences, first_error
 from qwendeploy.documents import Cause, Plan
 from qwendeploy.errors import ExitCode, QwendeployError
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 POLL_S = 0.3
 ASK_S = 1.0
 """Between two looks at container and health."""
+KILLED = 137
+"""Exit code of a process that SIGKILL ended."""
 LAST_LINES = 15
 """Lines of the log shown with a failed start."""
 
@@ -180,14 +182,26 @@ def _ended(container: Any, boot: Boot) -> FailedStart:
         how += ", killed for host memory"
     if state.get("Error"):
         how += f": {state['Error']}"
+    if state["ExitCode"] == KILLED and not state.get("OOMKilled"):
+        how += ", killed from outside: `dmesg` tells whether for host memory"
     found = causes(log.lines)
     return FailedStart(
         f"the engine ended while {PHASES[log.phase]}, after {boot.seconds:.0f} s ({how})",
         where=f"container {container.name}",
-        hint=found[0].fix if found else "the lines above are the last ones of its log",
+        hint=_change(log, found) or "the lines above are the last ones of its log",
         causes=found,
         lines=tuple(list(log.lines)[-LAST_LINES:]),
     )
+
+
+def _change(log: BootLog, found: tuple[Cause, ...]) -> str:
+    """Return the change to make, or the error to look at where no signature names the root."""
+    if found and found[0].id not in consequences():
+        return found[0].fix
+    error = first_error(log.lines)
+    if error is not None:
+        return f"the first error of its log: {error}"
+    return found[0].fix if found else ""
 
 
 def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> FailedStart:
@@ -196,10 +210,11 @@ def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> 
     published = container.attrs["NetworkSettings"]["Ports"].get(f"{CONTAINER_PORT}/tcp")
     if boot.log.phase == "serving" and not published:
         hint = "the container's network publishes no port: start with another --network"
-    elif found:
-        hint = found[0].fix
     else:
-        hint = "--timeout SECONDS waits longer; the lines above are the last ones of its log"
+        hint = _change(boot.log, found)
+        hint = (
+            hint or "--timeout SECONDS waits longer; the lines above are the last ones of its log"
+        )
     return FailedStart(
         f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}"
         f" (container health: {health})",
