@@ -60,6 +60,37 @@ def test_a_cut_matrix_lists_every_gpu_of_its_header() -> None:
     assert not {(2, 3)} & {(p.a, p.b) for p in machine.links.pairs}
 
 
+@pytest.mark.parametrize(("command", "nvlink"), [("topo -mp", "unknown"), ("topo -m", "none")])
+def test_a_matrix_of_paths_only_says_nothing_of_nvlink_without_its_legend(
+    command: str, nvlink: str
+) -> None:
+    bare = matrix({0: (" X ", "NODE"), 1: ("NODE", " X ")}).split("\n\n")[0]
+    links = read(f"root@f51fec68bf55:~# nvidia-smi {command}\n{bare}").links
+    assert (links.nvlink, links.worst_pcie_path) == (nvlink, "NODE")
+
+
+DEVICES = [
+    "cmn  common_param:   - CUDA0   : NVIDIA GeForce RTX 5080 (16302 MiB, 14985 MiB free)\n"
+    "cmn  common_param:   - CUDA1   : NVIDIA GeForce RTX 3080 (10239 MiB, 9097 MiB free)",
+    "Available devices:\n  CUDA0: NVIDIA GeForce RTX 5080 (16302 MiB, 14985 MiB free)\n"
+    "  CUDA1: NVIDIA GeForce RTX 3080 (10239 MiB, 9097 MiB free)",
+    "llama_model_load: using device CUDA0 (NVIDIA GeForce RTX 5080) - 14985 MiB free\n"
+    "llama_model_load: using device CUDA1 (NVIDIA GeForce RTX 3080) (0000:02:00.0) - 9097 MiB free",
+]
+
+
+@pytest.mark.parametrize("text", DEVICES)
+def test_devices_of_llama_cpp_are_cards(text: str) -> None:
+    machine = read(text)
+    assert [(g.index, g.model) for g in machine.gpus] == [(0, "RTX 5080"), (1, "RTX 3080 10GB")]
+    if "10239" in text:
+        assert [(g.memory_mib, g.memory_free_mib) for g in machine.gpus] == [
+            (16302, 14985),
+            (10239, 9097),
+        ]
+    assert any("CUDA's" in note for note in machine.notes)
+
+
 PEERS = "nvidia-smi topo -p2p p\n        GPU0    GPU1\n GPU0   X       {0}\n GPU1   {0}      X\n"
 
 

@@ -45,8 +45,8 @@ def command(
 
     Saved output is recognised by its content: the plain table, -L, -q, -q -x, --query-gpu CSV,
     topo -m, topo -p2p r, nvlink -s and -R, --version, error texts, kernel logs, environment
-    reports, gpustat, nvitop, nvtop, dcgmi, deviceQuery, ollama, llama.cpp; also as forms, logs,
-    shells, web pages, JSON, HTML and narrow windows leave them.
+    reports, gpustat, nvitop, nvtop, dcgmi, deviceQuery, ollama, llama.cpp, lspci, inxi; also as
+    forms, logs, shells, web pages, JSON, HTML and narrow windows leave them.
     """
     machine = api.detect(
         (*sources, *files), gpu=gpu, count=count, vram_gib=vram, driver=driver, system=system

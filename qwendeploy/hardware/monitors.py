@@ -20,6 +20,11 @@ _NVTOP_MEMORY = re.compile(r"MEM\[[^\]\n]{0,120}?[\d.]{1,8}[KMG]i/(\d{1,4}\.\d{1
 _ENGINE = re.compile(
     r"Device (\d{1,3}): (\S.{1,60}?), compute capability (\d{1,2}\.\d)\b", re.IGNORECASE
 )
+_DEVICE = re.compile(
+    r"\bCUDA(\d{1,3})\s{0,8}: (\S.{1,60}?) \((\d{3,7}) MiB, (\d{1,7}) MiB free\)"
+    r"|\busing device CUDA(\d{1,3}) \(([^()\n]{2,60})\)(?: \([0-9a-f:.]{7,16}\))?"
+    r" - \d{1,7} MiB free"
+)
 _PRODUCT = re.compile(r"^\W{0,8}(?:\d{1,6}[:-]\W{0,8})?Product Name\s{0,60}: (\S.{1,60}?)\s*$")
 
 _DCGMI = re.compile(
@@ -44,7 +49,7 @@ def read_monitors(lines: list[str], reading: Reading) -> None:
     """Take the GPUs of the first form that is found, if the reading has none yet."""
     if reading.gpus:
         return
-    for form in (_gpustat, _nvtop, _dcgmi, _engine, _ollama, _sample, _products, _kernel):
+    for form in (_gpustat, _nvtop, _dcgmi, _engine, _devices, _ollama, _sample, _products, _kernel):
         form(lines, reading)
         if reading.gpus:
             return
@@ -89,6 +94,21 @@ def _engine(lines: list[str], reading: Reading) -> None:
         for index, name, shown in _ENGINE.findall(line):
             if looks_like_gpu(name):
                 _add(reading, int(index), name).compute_capability = capability(shown)
+    _note_order(reading)
+
+
+def _devices(lines: list[str], reading: Reading) -> None:
+    """Take ``CUDA0: NVIDIA L4 (22563 MiB, 22382 MiB free)`` of llama.cpp's list of devices."""
+    for line in lines:
+        for index, name, total, free, used, named in _DEVICE.findall(line):
+            if looks_like_gpu(name or named):
+                gpu = _add(reading, int(index or used), name or named)
+                gpu.memory_mib = int(total) if total else None
+                gpu.memory_free_mib = int(free) if free else None
+    _note_order(reading)
+
+
+def _note_order(reading: Reading) -> None:
     if len({gpu.name for gpu in reading.gpus}) > 1:
         reading.notes.append("GPU numbers are CUDA's, which may differ from those of nvidia-smi")
 

@@ -17,6 +17,8 @@ _AFFINITY = re.compile(r"^\d{1,5}(?:[-,]\d{1,5})*$")
 _COMMAND = re.compile(r"^.{0,200}?\btopo(?:\s+-\S{1,4}){1,4}(?:\s+[rwnap]{1,2})?\s{2,}(?=GPU\d)")
 """A header that stands behind the command in one line."""
 _P2P_KIND = re.compile(r"\btopo\b.{0,20}-?p2p\s+([rwnap]{1,2})\b")
+_MATRIX_KIND = re.compile(r"\btopo\s+(?:--matrix|-m(p)?)(?![\w-])")
+"""``topo -mp`` shows PCIe paths only, also where its legend is cut off."""
 _OLD_NAMES = {"SOC": "SYS", "PSB": "PIX"}
 """Cells of drivers before 390 (SOC) and of multi-GPU boards (PSB), in today's words."""
 
@@ -27,9 +29,12 @@ def read_topologies(lines: list[str], reading: Reading) -> None:
     """Take every matrix in the lines."""
     start = 0
     kind = "r"
+    hidden = False
     while start < len(lines):
         if asked := _P2P_KIND.search(lines[start]):
             kind = asked[1]
+        if matrix := _MATRIX_KIND.search(lines[start]):
+            hidden = matrix[1] is not None
         columns = _header(lines[start])
         if columns is None:
             if re.search(
@@ -47,7 +52,8 @@ def read_topologies(lines: list[str], reading: Reading) -> None:
             elif tokens and tokens[0] not in columns:
                 break
             end += 1
-        _take(columns, rows, lines[end : end + 40], reading, kind)
+        shows_nvlink = not hidden and _shows_nvlink(lines[end : end + 40])
+        _take(columns, rows, shows_nvlink, reading, kind)
         start = end
 
 
@@ -76,7 +82,7 @@ def _header(line: str) -> list[str] | None:
 def _take(
     columns: list[str],
     rows: dict[int, list[str]],
-    after: list[str],
+    shows_nvlink: bool,
     reading: Reading,
     kind: str,
 ) -> None:
@@ -113,7 +119,7 @@ def _take(
         elif kind[0] == "p":
             reading.p2p_pcie.update(peers)
     elif complete:
-        reading.topologies.append(TopologyReading(listed, cells, numa, _shows_nvlink(after)))
+        reading.topologies.append(TopologyReading(listed, cells, numa, shows_nvlink))
 
 
 def _worse_peer(first: str | None, second: str) -> str:
