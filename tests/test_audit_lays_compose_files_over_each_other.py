@@ -118,6 +118,27 @@ def test_files_outside_the_folder_are_not_opened(tmp_path: Path) -> None:
     assert "the extended file ../secret.yml" in launch.unread
 
 
+def _bomb(name: str) -> str:
+    lines = ["x0: &x0 {a: 1, b: 2}"]
+    lines += [f"x{n}: &x{n} {{a: *x{n - 1}, b: *x{n - 1}}}" for n in range(1, 30)]
+    service = f'{name}: {{labels: *x29, deploy: *x29, image: "vllm/vllm-openai:v0.24.0"}}'
+    return "\n".join([*lines, "services:", f"  {service}"])
+
+
+def test_aliases_that_repeat_each_other_in_both_files_stay_small(tmp_path: Path) -> None:
+    found = launches(tmp_path, {"compose.yml": _bomb("q"), "compose.override.yml": _bomb("q")})
+    assert [launch.name for launch in found] == ["q"]
+
+
+def test_a_file_that_every_service_extends_is_read_once(tmp_path: Path) -> None:
+    filler = "\n".join(f"  s{n}: {{image: 'a/b:{n}'}}" for n in range(600))
+    services = "\n".join(
+        f"  q{n}: {{extends: {{file: base.yml, service: vllm}}}}" for n in range(90)
+    )
+    found = launches(tmp_path, {"my.yml": f"services:\n{services}", "base.yml": BASE + filler})
+    assert len(found) == 90
+
+
 def test_a_circle_of_extensions_ends(tmp_path: Path) -> None:
     text = """
 services:

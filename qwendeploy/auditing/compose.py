@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ruamel.yaml.nodes import Node
 
-from qwendeploy.auditing.compose_merge import compose_document, merged, no_files
+from qwendeploy.auditing.compose_merge import Documents, Layers, no_files
 from qwendeploy.auditing.config_file import UNREAD, Reader
 from qwendeploy.auditing.docker_run import EnvFiles, no_env_files, server_of_words
 from qwendeploy.auditing.launch import (
@@ -54,13 +54,14 @@ def read_compose(
     extend or that the file includes are looked for by ``read``.
     """
     services = tree.mapping(tree.at(tree.root, "services"))
+    documents = Documents(read)
     for item in _included(tree):
-        other = compose_document(read, item)
+        other = documents.document(item)
         if other is not None:
             services = tree.mapping(tree.at(other.root, "services")) | services
     launches = []
     for name, node in services.items():
-        launch = _Service(tree, variables, env_files, services, read).launch(name, node)
+        launch = _Service(tree, variables, env_files, services, documents).launch(name, node)
         if launch.engine != "other":
             launches.append(launch)
     return launches
@@ -89,13 +90,13 @@ class _Service:
         variables: Mapping[str, str],
         env_files: EnvFiles,
         services: Mapping[str, Node],
-        read: Reader,
+        documents: Documents,
     ) -> None:
         self.tree = tree
         self.variables = variables
         self.env_files = env_files
         self.services = services
-        self.read = read
+        self.documents = documents
         self.unread: list[str] = []
 
     def launch(self, name: str, node: Node) -> Launch:
@@ -182,7 +183,7 @@ class _Service:
         base = self._word(extends) or self._word(self.tree.at(extends, "service"))
         file = self._word(self.tree.at(extends, "file"))
         if file is not None:
-            other = compose_document(self.read, file.text)
+            other = self.documents.document(file.text)
             if other is None:
                 self.unread.append(f"{EXTENDED} {file.text}")
                 if self.tree.at(node, "command") is None:
@@ -192,7 +193,7 @@ class _Service:
         if base is None or base.text not in services:
             return node
         lower = self._with_extended(services[base.text], services, depth + 1)
-        return merged(self.tree, lower, node)
+        return Layers(self.tree).merged(lower, node)
 
     def _word(self, node: Node | None) -> Word | None:
         word = self.tree.word(node)

@@ -26,29 +26,60 @@ def no_files(_name: str) -> None:
     """Read no other file."""
 
 
-def merged(tree: Tree, lower: Node | None, upper: Node, key: str = "", depth: int = 0) -> Node:
-    """Return ``upper`` laid over ``lower`` under the name ``key``."""
-    if lower is None or key in _REPLACED or str(upper.tag) == "!override" or depth > DEEPEST:
+MOST_DOCUMENTS = 20
+"""Other files of one compose project that are read."""
+
+
+class Documents:
+    """The other compose files that one names, each read once."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+        self._known: dict[str, Tree | None] = {}
+
+    def document(self, name: str) -> Tree | None:
+        """Return the first document of a file, ``None`` if it is not read."""
+        if name not in self._known and len(self._known) < MOST_DOCUMENTS:
+            self._known[name] = _document(self._read, name)
+        return self._known.get(name)
+
+
+class Layers:
+    """Nodes laid over each other; a pair that aliases repeat is laid once."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._known: dict[tuple[int, int, str], tuple[Node, Node, Node]] = {}
+
+    def merged(self, lower: Node | None, upper: Node, key: str = "", depth: int = 0) -> Node:
+        """Return ``upper`` laid over ``lower`` under the name ``key``."""
+        if lower is None or key in _REPLACED or str(upper.tag) == "!override" or depth > DEEPEST:
+            return upper
+        pair = (id(lower), id(upper), key)
+        if pair not in self._known:
+            # The nodes are kept with the answer, so that their identities stay theirs.
+            self._known[pair] = (lower, upper, self._laid(lower, upper, key, depth))
+        return self._known[pair][2]
+
+    def _laid(self, lower: Node, upper: Node, key: str, depth: int) -> Node:
+        if key in _BY_NAME and type(lower) is not type(upper):
+            lower, upper = _as_list(self._tree, lower), _as_list(self._tree, upper)
+        if isinstance(lower, MappingNode) and isinstance(upper, MappingNode):
+            below, above = self._tree.mapping(lower), self._tree.mapping(upper)
+            entries = dict(below)
+            for name, node in above.items():
+                entries[name] = self.merged(below.get(name), node, name, depth + 1)
+                if str(node.tag) == "!reset":
+                    del entries[name]
+            pairs = [(_scalar(name, node), node) for name, node in entries.items()]
+            return MappingNode(upper.tag, pairs, upper.start_mark, upper.end_mark)
+        if isinstance(lower, SequenceNode) and isinstance(upper, SequenceNode):
+            joined = [*lower.value, *upper.value]
+            if key == "volumes":
+                # Of two volumes at one place the upper one counts, looked for from the front.
+                joined = [*upper.value, *lower.value]
+            return SequenceNode(upper.tag, joined, upper.start_mark, upper.end_mark)
         return upper
-    if key in _BY_NAME and type(lower) is not type(upper):
-        lower, upper = _as_list(tree, lower), _as_list(tree, upper)
-    if isinstance(lower, MappingNode) and isinstance(upper, MappingNode):
-        below, above = tree.mapping(lower), tree.mapping(upper)
-        entries = dict(below)
-        for name, node in above.items():
-            entries[name] = merged(tree, below.get(name), node, name, depth + 1)
-        for name, node in above.items():
-            if str(node.tag) == "!reset":
-                del entries[name]
-        pairs = [(_scalar(name, node), node) for name, node in entries.items()]
-        return MappingNode(upper.tag, pairs, upper.start_mark, upper.end_mark)
-    if isinstance(lower, SequenceNode) and isinstance(upper, SequenceNode):
-        joined = [*lower.value, *upper.value]
-        if key == "volumes":
-            # Of two volumes at one place the upper one counts, which is looked for from the front.
-            joined = [*upper.value, *lower.value]
-        return SequenceNode(upper.tag, joined, upper.start_mark, upper.end_mark)
-    return upper
 
 
 def _scalar(text: str, like: Node) -> ScalarNode:
@@ -65,8 +96,7 @@ def _as_list(tree: Tree, node: Node) -> Node:
     return SequenceNode("tag:yaml.org,2002:seq", items, node.start_mark, node.end_mark)
 
 
-def compose_document(read: Reader, name: str) -> Tree | None:
-    """Return the first document of another compose file, ``None`` if it is not read."""
+def _document(read: Reader, name: str) -> Tree | None:
     text = read(name)
     if text is None:
         return None
@@ -81,9 +111,9 @@ def with_override(tree: Tree, read: Reader, file: str) -> Tree:
     """Return the document with the override file beside it laid over its services."""
     name = file.rsplit("/", 1)[-1]
     for override in _overrides(name):
-        above = compose_document(read, override)
+        above = _document(read, override)
         if above is not None:
-            return Tree(merged(tree, tree.root, above.root), tree.file)
+            return Tree(Layers(tree).merged(tree.root, above.root), tree.file)
     return tree
 
 

@@ -10,7 +10,8 @@ _PROMPT = re.compile(r"^([ \t]*)(?:\$|#|>|[\w.-]+@[\w.-]+[:~\w/.-]*[$#])[ \t]+(?
 """A shell's prompt as pages print it; a comment of its own stays one to the reader of shells."""
 _PROMPTED = ("console", "shell-session", "terminal")
 MOST_BLOCKS = 60
-"""Blocks of a page that are looked at."""
+MOST_LINES = 5000
+"""Blocks and lines of a page that are looked at."""
 
 
 def is_page(text: str, file: str) -> bool:
@@ -29,7 +30,7 @@ def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
     block: list[str] | None = None
     mark = language = ""
     count = indent = 0
-    for number, line in enumerate(text.split("\n")):
+    for number, line in enumerate(text.split("\n")[:MOST_LINES]):
         fence = _FENCE.match(line)
         if block is None:
             if fence is not None:
