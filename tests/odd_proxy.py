@@ -7,6 +7,7 @@ streams; what it adds to times is not what such tests are about.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ class Odd:
     """From the number of a generation to status and headers of a refusal."""
     prompt: Callable[[Chunk], Chunk] = lambda body: body
     """Change of a generation's body."""
+    deaf: bool = False
+    """Goes on asking the server when its own client has left."""
     asked: list[tuple[str, float]] = field(default_factory=list)
     """Path and time of every request that came."""
     generations: int = 0
@@ -75,9 +78,17 @@ class _Proxy:
                 status=answer.status, headers={"Content-Type": answer.headers["Content-Type"]}
             )
             await response.prepare(request)
+            there = True
             async for line in answer.content:
-                await response.write(self.changed(number, line))
-            await response.write_eof()
+                try:
+                    if there:
+                        await response.write(self.changed(number, line))
+                except ConnectionError:
+                    there = False
+                    if not odd.deaf:
+                        break
+            with contextlib.suppress(ConnectionError):
+                await response.write_eof()
             return response
 
     def changed(self, number: int, line: bytes) -> bytes:
@@ -93,7 +104,7 @@ class _Proxy:
             app = web.Application(client_max_size=2**26)
             app.router.add_route("*", "/{path:.*}", self.handle)
             runner = web.AppRunner(
-                app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+                app, handler_cancellation=not self.odd.deaf, access_log=None, shutdown_timeout=0.1
             )
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,11 @@ def shared(plan: Plan) -> Plan:
     return with_option(prefix_cache=True)(plan.model_copy(update={"operating_point": point}))
 
 
+def fault(kind: str, **more: Any) -> tuple[str, str]:
+    """Return the settings of a fault in the second stream of the decode load."""
+    return "--faults", json.dumps([{"kind": kind, "at": [4], **more}])
+
+
 CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "other-checkpoint": (("--root", "Qwen/Qwen3.6-27B"), with_option(checkpoint="a/b"), "qwen3.6"),
     "applied-differs": (("--gpu-memory-utilization", "0.7"), unchanged, "asked 0.85, applied 0.7"),
@@ -46,6 +52,9 @@ CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "preemptions": (("--blocks", "54", "--block-tokens", "80"), unchanged, "preemptions"),
     "not-drafting": (("--draftless",), unchanged, "stood still"),
     "low-acceptance": (("--tokens", "1"), unchanged, "1.00 tokens a step"),
+    "high-acceptance": (("--tokens", "4"), unchanged, "4.00 tokens a step"),
+    "failed-requests": (fault("reset", after=60), unchanged, "1 x cut of 4 requests"),
+    "wrong-usage": (fault("wrong_usage", value=0.3), unchanged, "output tokens in"),
     "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
     "slow-path": (("--path-ms", "80"), unchanged, "by the server's own histogram"),
     "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),
@@ -67,6 +76,27 @@ def test_a_cause_is_named(tmp_path: Path, name: str) -> None:
     assert cause.text and cause.fix
 
 
+@pytest.mark.parametrize(
+    ("settings", "evidence"),
+    [
+        pytest.param(("--max-num-seqs", "2"), "the pool had room: the seats", id="seats"),
+        pytest.param(("--blocks", "32"), "without room for one stream more", id="pool"),
+        pytest.param(
+            ("--max-num-seqs", "2", "--absent", "/metrics"), "no queue is shown", id="silent"
+        ),
+    ],
+)
+def test_streams_that_wait_are_told_for_what(
+    tmp_path: Path, settings: tuple[str, ...], evidence: str
+) -> None:
+    """Each request holds 13 blocks: two of three fill a pool of 32 to 84 %, and that is full."""
+    with known_server(tmp_path, *POOL, *settings) as known:
+        _, report = verified(known.url, small_plan(), repeats=1)
+    cause = named(report.causes, "fewer-streams")
+    assert cause.text == "only 2 of 3 streams ran at once"
+    assert evidence in cause.evidence
+
+
 def named(found: tuple[Cause, ...], name: str) -> Cause:
     ids = [cause.id for cause in found]
     assert name in ids
@@ -81,15 +111,21 @@ def test_a_server_as_planned_has_no_cause_of_its_own(tmp_path: Path) -> None:
 
 
 @contextmanager
-def another_user(known: Known) -> Iterator[None]:
-    """Keep two more streams running on the server."""
+def another_user(known: Known, tokens: int = 6000, prompt: str = "mine") -> Iterator[None]:
+    """Keep two more streams running on the server, of requests of so many tokens."""
     stop = threading.Event()
 
     async def main() -> None:
         async with Client(resolve_target(known.url)) as client:
-            body = {"model": "known", "max_tokens": 6000, "ignore_eos": True, "stream": True,
-                    "messages": [{"role": "user", "content": "mine"}]}  # fmt: skip
-            tasks = [asyncio.create_task(client.stream(dict(body))) for _ in range(2)]
+            body = {"model": "known", "max_tokens": tokens, "ignore_eos": True, "stream": True,
+                    "messages": [{"role": "user", "content": prompt}]}  # fmt: skip
+
+            async def stream() -> None:
+                while not stop.is_set():
+                    await client.stream(dict(body))
+                    await asyncio.sleep(0.3)
+
+            tasks = [asyncio.create_task(stream()) for _ in range(2)]
             while not stop.is_set():
                 await asyncio.sleep(0.05)
             for task in tasks:
@@ -110,6 +146,33 @@ def test_other_traffic_is_named_and_decides_nothing(tmp_path: Path) -> None:
         _, report = verified(known.url, small_plan(), repeats=1)
     assert "more tokens than this client" in named(report.causes, "other-traffic").evidence
     assert report.outcome == "inconclusive"
+
+
+def test_short_requests_of_others_are_seen_by_their_ends(tmp_path: Path) -> None:
+    """Gone before any look at how many run; the server's own counter would count them as ours."""
+    settings = (*POOL, "--usage", "final")
+    with known_server(tmp_path, *settings) as known, another_user(known, tokens=8):
+        _, report = verified(known.url, small_plan(), repeats=1, window_s=1.2)
+    assert report.outcome == "inconclusive", report.statement
+    assert "of others in every window" in report.verdicts[0].reason
+    assert named(report.causes, "other-traffic").evidence
+
+
+def test_probes_of_others_that_cost_nothing_spoil_nothing(tmp_path: Path) -> None:
+    with known_server(tmp_path, *POOL) as known, another_user(known, tokens=1):
+        run, report = verified(known.url, small_plan(), repeats=1, window_s=1.2, calm=True)
+    step = next(step for step in run.steps if step.shape == "decode")
+    assert any("others" in window.note or "ours" in window.note for window in step.windows)
+    assert not any(window.others for window in step.windows)
+    assert report.verdicts[0].outcome == "confirmed", report.statement
+
+
+def test_long_prompts_of_others_are_not_nothing(tmp_path: Path) -> None:
+    with known_server(tmp_path, *POOL) as known, another_user(known, 1, "word " * 3000):
+        run, report = verified(known.url, small_plan(), repeats=1, window_s=1.2)
+    step = next(step for step in run.steps if step.shape == "decode")
+    assert all(window.others for window in step.windows)
+    assert report.verdicts[0].outcome == "inconclusive"
 
 
 def test_others_are_seen_where_tokens_are_not_counted(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from known import known_server
 from measuring import on_client
+from odd_proxy import Chunk, Odd, odd_proxy
 
 from qwendeploy.documents import Gate
+from qwendeploy.verification import gates
 from qwendeploy.verification.client import Client
 from qwendeploy.verification.gates import GATES, run_gates
 from qwendeploy.verification.server import Surface
@@ -18,12 +20,12 @@ FAST = ("--step-ms", "1", "--ttft-ms", "1", "--tokens", "16", "--max-model-len",
         "--prefix-cache", "--block-tokens", "200")  # fmt: skip
 
 
-def gates_of(url: str, seed: str = "gates") -> dict[str, Gate]:
+def gates_of(url: str, seed: str = "gates", count: int = len(GATES)) -> dict[str, Gate]:
     async def work(client: Client, surface: Surface) -> tuple[Gate, ...]:
         return await run_gates(client, surface, None, seed, lambda _text, _share: None)
 
     found = on_client(url, work)
-    assert len(found) == len(GATES)
+    assert len(found) == count
     return {gate.id: gate for gate in found}
 
 
@@ -52,6 +54,49 @@ def test_each_wrong_answer_fails_its_gate_alone(
         also = {"prefix-cache"} if name == "tool-call" else set()  # its dialogue uses the tool
         assert failed == {name} | also
         assert found[name].reason and found[name].transcript
+
+
+def only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this gate alone run."""
+    monkeypatch.setattr(gates, "GATES", {name: GATES[name]})
+
+
+def test_a_server_that_works_on_for_nobody_fails_the_cancel_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands before the engine does not tell it that the clients have left."""
+    only("cancel", monkeypatch)
+    odd = Odd(deaf=True)
+    with known_server(tmp_path, "--max-model-len", "6000") as known, odd_proxy(known.url, odd) as u:
+        found = gates_of(u, count=1)["cancel"]
+    assert found.outcome == "failed"
+    assert "4 requests still run 10 s after their clients left" in found.reason
+
+
+def shortened(body: Chunk) -> Chunk:
+    body["messages"][-1]["content"] = body["messages"][-1]["content"][-4000:]
+    return body
+
+
+def failing_from(first: int) -> Odd:
+    return Odd(refuse=lambda number: (500, {}) if number >= first else None)
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        pytest.param(Odd(prompt=shortened), "was answered, not refused", id="cuts-the-prompt"),
+        pytest.param(failing_from(2), "refused with status 500", id="fails-inside"),
+        pytest.param(failing_from(3), "afterwards the server fails", id="fails-afterwards"),
+    ],
+)
+def test_a_server_that_takes_what_is_too_long_fails_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Odd, why: str
+) -> None:
+    only("over-length", monkeypatch)
+    with known_server(tmp_path, *FAST) as known, odd_proxy(known.url, odd) as url:
+        found = gates_of(url, count=1)["over-length"]
+    assert (found.outcome, why in found.reason) == ("failed", True), found.reason
 
 
 def test_gates_that_cannot_run_say_why(tmp_path: Path) -> None:

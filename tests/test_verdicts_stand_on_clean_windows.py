@@ -157,6 +157,36 @@ def test_a_figure_of_one_of_three_boots_keeps_its_boot_allowance() -> None:
     assert outcomes(pool_runs(boots)[0], narrow)[RATE][0] == "inconclusive"
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "outcome", "reason"),
+    [
+        pytest.param({}, "confirmed", "inside the band", id="well"),
+        pytest.param(
+            {"requests": RequestCounts(sent=90, failed=9, failures={"status 500": 9})},
+            "inconclusive", "refused 9 of 90", id="refused",
+        ),
+        pytest.param({"status": "incomplete"}, "inconclusive", "cut short", id="cut"),
+        pytest.param({"client_limit": "late"}, "inconclusive", "client was the limit", id="client"),
+    ],
+)  # fmt: skip
+def test_whole_requests_are_judged_on_their_own_load(
+    spoilt: dict[str, Any], outcome: str, reason: str
+) -> None:
+    """What went wrong with the decode load is not theirs, what went wrong with theirs is."""
+    name = "output_tps_end_to_end"
+    plan = small_plan()
+    point = plan.operating_point.model_copy(update={"isl": 500, "osl": 100})
+    predictions = plan.predictions.model_copy(update={name: figure(250, "tok/s", 0.15)})
+    plan = plan.model_copy(update={"operating_point": point, "predictions": predictions})
+    figures = {name: figure(250, "tok/s", 0.01)}
+    loop = step(name="mixed", shape="mixed", steady=None, figures=figures, **spoilt)
+    measured = run(step(steady=False), loop)
+    measured = measured.model_copy(update={"figures": {**measured.figures, **figures}})
+    found = outcomes(measured, plan)
+    assert found[RATE][0] == "inconclusive"
+    assert found[name][0] == outcome and reason in found[name][1]
+
+
 def test_text_of_another_kind_is_not_judged_on_the_rungs_either() -> None:
     point = {"concurrency": 3, "context": 600, "contexts": "separate", "content": "code"}
     report = report_on(

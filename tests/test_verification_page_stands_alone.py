@@ -208,3 +208,34 @@ def test_screenshots_are_drawn(tmp_path: Path) -> None:
         shot = tmp_path / name
         chromium(tmp_path, f"--window-size={width},1600", f"--screenshot={shot}", f"file://{file}")
         assert shot.stat().st_size > 40_000
+
+
+def test_lengths_and_shares_are_shown_as_they_are() -> None:
+    """8,000 tokens are not 7k, and a pool that is a thousandth full is not empty."""
+    text = page()
+    assert ">8,000</text>" in text and ">7k</text>" not in text
+    report = sample_report()
+    usage = figure(0.0012, "of the pool", 0.0)
+    run = report.run.model_copy(update={"figures": {**report.run.figures, "kv_usage": usage}})
+    shown = report.model_copy(update={"run": run})
+    assert "0.12% of the pool" in verify_text(shown)
+    assert "0.12% of the pool" in verify_html(shown, plan())
+
+
+def test_a_measurement_beyond_the_chart_is_told() -> None:
+    report = sample_report()
+    (cold,) = [v for v in report.verdicts if v.quantity == "ttft_cold_ms"]
+    far = cold.model_copy(update={"measured": figure(320, "ms", 0.01)})
+    verdicts = tuple(far if v is cold else v for v in report.verdicts)
+    assert "1,000% ▸" in verify_html(report.model_copy(update={"verdicts": verdicts}), plan())
+
+
+@needs_chromium
+def test_the_page_prints_in_few_pages_without_stray_headings(tmp_path: Path) -> None:
+    """Charts stand side by side; a printed report of this size takes three pages."""
+    file, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
+    file.write_text(page())
+    chromium(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={pdf}", f"file://{file}")
+    raw = pdf.read_bytes()
+    pages = len(re.findall(rb"/Type\s*/Page\b", raw))
+    assert raw.startswith(b"%PDF") and 1 <= pages <= 4

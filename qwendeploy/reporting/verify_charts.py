@@ -155,7 +155,7 @@ def _frame(top: float, y: Scale, height: float, unit: str) -> list[str]:
         )
         body.append(
             f'<text class="value" x="{LEFT - 5}" y="{at + 4:.1f}">'
-            f"{format_count(tick) if tick else '0'}</text>"
+            f"{f'{tick:.3g}' if top < 10 else format_count(tick) if tick else '0'}</text>"
         )
     body.append(f'<text class="unit" x="2" y="{height - 10}">{escape(unit)}</text>')
     return body

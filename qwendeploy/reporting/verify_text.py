@@ -9,6 +9,7 @@ from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
 from qwendeploy.reporting.width import text_width
 from qwendeploy.units import format_count, format_tokens
+from qwendeploy.verification.decode_figures import SHARE_OF_POOL
 from qwendeploy.verification.self_test import SelfTest
 
 TEXT_COLUMN = 30
@@ -103,7 +104,12 @@ def _head(run: RunDocument) -> Iterator[str]:
         load = ""
         if len(decodes) > 1:
             load = f"{step.concurrency} x {format_tokens(step.context)}: "
-        yield f"load   {load}{len(step.windows)} windows ({clean} clean), {steady}{spread}{mean}"
+        drift = step.drift_per_minute
+        change = f", drift {drift:+.1%} a minute" if drift is not None else ""
+        yield (
+            f"load   {load}{len(step.windows)} windows ({clean} clean), {steady}{spread}{change}"
+            f"{mean}"
+        )
         for note in step.notes:
             yield f"       {note}"
 
@@ -129,12 +135,17 @@ def figure_text(figure: Figure | None, *, unit: bool = True, kind: bool = True) 
     """Return a figure as value, band, unit and kind, the last two on demand."""
     if figure is None:
         return "-"
-    value = f"{format_count(figure.value)}"
+    value, low, high = (_number(v, figure.unit) for v in (figure.value, figure.low, figure.high))
     if figure.low < figure.value or figure.high > figure.value:
-        value += f" [{format_count(figure.low)}, {format_count(figure.high)}]"
+        value += f" [{low}, {high}]"
     if unit:
         value += f" {figure.unit}"
     return f"{value} {figure.kind.value}" if kind else value
+
+
+def _number(value: float, unit: str) -> str:
+    """Return a number as its unit is read: a share in percent, however small."""
+    return f"{100 * value:.3g}%" if unit == SHARE_OF_POOL else format_count(value)
 
 
 def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:

@@ -224,17 +224,21 @@ def _expected_running(plan: Plan | None, step: Step) -> float:
 
 def fewer_streams(evidence: Evidence) -> Cause | None:
     step = evidence.decode
-    if step is None or not step.windows:
+    # a window in which a stream ended by itself had its seat, and is not what was judged
+    windows = [w for w in step.windows if not w.turnover] if step is not None else []
+    if step is None or not windows:
         return None
-    lows = [w.server_running_low for w in step.windows if w.server_running_low is not None]
-    ran = min([float(w.running_low) for w in step.windows] + lows)
+    lows = [w.server_running_low for w in windows if w.server_running_low is not None]
+    ran = min([float(w.running_low) for w in windows] + lows)
     if ran >= _expected_running(evidence.plan, step):
         return None
-    waited = max((w.waiting_high or 0.0 for w in step.windows), default=0.0)
-    usage = max((w.kv_usage or 0.0 for w in step.windows), default=0.0)
-    seats = evidence.plan.option.max_num_seqs if evidence.plan else None
-    if usage > 0.9:
-        why, fix = f"the KV pool was {usage:.0%} full", "a shorter context, fp8 KV or fewer streams"
+    waited = max(w.waiting_high or 0.0 for w in windows)
+    usage = max(w.kv_usage or 0.0 for w in windows)
+    option = evidence.plan.option if evidence.plan else None
+    seats = option.max_num_seqs * option.replicas if option and option.max_num_seqs else None
+    if usage * (ran + 1) > max(ran, 1.0) and (seats is None or ran < seats):
+        why = f"the KV pool was {usage:.0%} full, without room for one stream more"
+        fix = "a shorter context, fp8 KV or fewer streams"
     elif waited or (seats is not None and seats <= ran):
         why = "the pool had room: the seats (max-num-seqs) bind"
         fix = f"--max-num-seqs of at least {step.concurrency}"
@@ -245,6 +249,23 @@ def fewer_streams(evidence: Evidence) -> Cause | None:
         text=f"only {ran:g} of {step.concurrency} streams ran at once",
         evidence=f"{waited:g} waited; {why}",
         fix=fix,
+    )
+
+
+def failed_requests(evidence: Evidence) -> Cause | None:
+    step = evidence.decode
+    failures = {} if step is None else dict(step.requests.failures)
+    for told_otherwise in ("usage", "timeout_first"):
+        failures.pop(told_otherwise, None)
+    if step is None or not failures:
+        return None
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in failures.items())
+    example = next(iter(step.requests.examples), "")
+    return Cause(
+        id="failed-requests",
+        text="the server refused or broke off requests while the rate was measured",
+        evidence=f"{kinds} of {step.requests.sent} requests; {example}",
+        fix="the server's log at that time says why (`qwendeploy logs`)",
     )
 
 
@@ -328,6 +349,7 @@ SIGNATURES: tuple[Signature, ...] = (
     not_as_asked,
     # what the load met
     other_lengths,
+    failed_requests,
     early_ends,
     fewer_streams,
     preempted,

@@ -150,7 +150,9 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
             notes.append(f"{run.run_id} is {run.status}")
         if run.client and run.client.limited:
             notes.append(f"{run.run_id}: {run.client.limited_reason}")
-    if same_boot:
+    if a.run_id == b.run_id:
+        notes.append("both are one run: nothing can differ")
+    elif same_boot:
         notes.append("both runs are of one boot: no boot-to-boot spread is added")
     if a.machine_id is None or b.machine_id is None:
         notes.append("without a plan the machine is not known: that it is the same is assumed")

@@ -16,6 +16,8 @@ from qwendeploy.verification.evidence import FEW_WINDOWS
 from qwendeploy.verification.metrics import Metrics
 
 SOURCE = "this run"
+SHARE_OF_POOL = "of the pool"
+"""Unit of a share of the KV blocks."""
 FAR = 0.25
 """Relative distance of the measured mean context from the wanted one that is told."""
 UNCOUNTED = "the server gives no token counts, neither as usage nor in /metrics"
@@ -99,7 +101,8 @@ def _remarks(load: DecodeLoad, judged: Sequence[Window], mean: float | None) -> 
         )
     wanted = load.settings.context
     if mean is not None and abs(mean - wanted) > FAR * wanted:
-        yield f"the streams stood at {mean:,.0f} tokens on average, not {wanted:,}: they grow"
+        why = "they grow" if mean > wanted else "prompts leave room to grow"
+        yield f"the streams stood at {mean:,.0f} tokens on average, not {wanted:,}: {why}"
     if load.windows and not load.whole:
         yield f"cut short after {len(load.windows)} of {load.settings.windows} windows"
 
@@ -154,7 +157,7 @@ def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]
         reasons["acceptance_length"] = "no drafts counted by the server"
     usage = [w.kv_usage for w in windows if w.kv_usage is not None]
     if usage:
-        figures["kv_usage"] = measured(st.t_interval(usage), "of the pool")
+        figures["kv_usage"] = measured(st.t_interval(usage), SHARE_OF_POOL)
     else:
         reasons["kv_usage"] = "not offered by the server"
     return figures, reasons

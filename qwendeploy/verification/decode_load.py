@@ -83,9 +83,11 @@ class DecodeLoad:
         others = bool(running) and max(running) > settings.concurrency
         if others:
             doubts.append(f"server ran {max(running):g}, more than ours")
-        elif self.watch.ended_of_others(span.start, span.end, self.streams.changes):
+        elif self.watch.ended_of_others(span.start, span.end, self.streams.ends):
             others = True
             doubts.append("requests of others ended")
+        if others and self.surface.facts.continuous_usage:
+            others = not self.watch.little_of_others(span.start, span.end)
         if waiting and max(waiting) > 0:
             doubts.append(f"{max(waiting):g} waited")
         if preempted:

@@ -43,7 +43,7 @@ def doubt_of_all(run: RunDocument) -> str:
 
 
 def doubt_of(step: Step) -> str:
-    """Return why a decode load decides nothing, empty if it may decide."""
+    """Return why a load decides nothing, empty if it may decide."""
     if step.client_limit:
         return f"the client was the limit: {step.client_limit}"
     if step.steady is False:

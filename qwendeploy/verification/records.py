@@ -284,7 +284,8 @@ def merge_tool_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
 
 SPLIT_FROM = 10
 """Chunks from which one more than tokens is no contradiction: the token between reasoning and
-answer may come in two, and the one that ends the answer may be left out of the count."""
+answer may come in two, and the one that ends the answer may be left out of the count, or be in it
+beyond the limit."""
 
 
 def check_usage(record: Record) -> None:
@@ -292,7 +293,7 @@ def check_usage(record: Record) -> None:
     count, problem = record.output_tokens, record.usage_problem
     if count is not None and not problem:
         chunks = record.text_chunks
-        if record.limit and count > record.limit:
+        if record.limit and count > record.limit + 1:
             problem = f"{count} output tokens where at most {record.limit} were asked for"
         elif count + (chunks >= SPLIT_FROM) < chunks:
             problem = f"{count} output tokens in {chunks} chunks with text"

@@ -26,6 +26,8 @@ OPTIONAL_FIELDS = ("continuous_usage_stats", "min_tokens", "ignore_eos", "includ
 COUNTING_FIELD = "timings_per_token"
 """Makes llama.cpp say on every chunk how many tokens it has generated."""
 SHORTEST_SAMPLE = 64
+SEVERAL = 1.5
+"""Tokens a chunk of a lone stream from which absent draft counters do not show that none drafts."""
 CHUNKED_TOKENS, CHUNKED_S = 256, 15.0
 """Longest answer from which tokens per chunk are learnt, and for how long at most."""
 
@@ -156,6 +158,12 @@ async def _model_cards(client: Client) -> list[dict[str, Any]]:
             hint="--base-url is the part before /v1; --model names what is not listed",
         )
     body = models.json()
+    if not isinstance(body, dict) and client.target.model is None:
+        raise EnvironmentProblem(
+            "/v1/models holds no list of models: is this an OpenAI-compatible server?",
+            where=where,
+            hint="--base-url is the part before /v1; --model names what is not listed",
+        )
     data = body.get("data") if isinstance(body, dict) else None
     return [card for card in data or [] if isinstance(card, dict) and card.get("id")]
 
@@ -247,6 +255,8 @@ async def survey(
         _refuse(client, surface, record)
     if facts.metrics and await counts_for_others(client, before):
         facts = await read_facts(client, replicas)
+    if facts.drafting is False and _tokens_a_chunk(record) >= SEVERAL:
+        facts = facts.model_copy(update={"drafting": None})
     facts = facts.model_copy(
         update={
             "continuous_usage": record.continuous,
@@ -256,12 +266,18 @@ async def survey(
     surface = replace(surface, facts=facts)
     if record.held_chunks > 1 and abs(record.tokens - record.text_chunks) <= 1:
         client.held_tokens = False  # as many tokens as chunks with text: the empty ones hold none
+        record = await _trial(client, surface, text)
     return replace(
         surface,
         prompts=await _calibrated(client, surface, text, record.prompt_tokens, sample),
         user_tps=1 / record.tpot if record.tpot else None,
         per_chunk=await _ratio(client, surface, record),
     )
+
+
+def _tokens_a_chunk(record: Record) -> float:
+    """Return the tokens of a chunk after the first."""
+    return (record.tokens - 1) / max(1, len(record.chunk_times) - 1)
 
 
 async def _ratio(client: Client, surface: Surface, trial: Record) -> Ratio | None:

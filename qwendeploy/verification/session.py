@@ -86,6 +86,7 @@ class Session:
         self.loop_name = "asyncio"
         self._frozen_client: Any = None
         self._writing: asyncio.Task[Path] | None = None
+        self._saved = False
 
     async def run(self, stages: Callable[[Session, Client, Gpus], Awaitable[None]]) -> RunDocument:
         """Run the stages against the server and return the document.
@@ -125,11 +126,15 @@ class Session:
         return self.document()
 
     def enter(self, stage: str) -> None:
-        """Name what is done now; what was measured until here is on disk, if that takes it."""
+        """Name what is done now; what was measured until here is on disk, if that takes it.
+
+        Raises:
+            EnvironmentProblem: not even the first document can be written.
+        """
         self.stage = stage
         self.told(stage, None)
         if self.surface is not None:
-            with contextlib.suppress(EnvironmentProblem):
+            with contextlib.suppress(*([EnvironmentProblem] if self._saved else [])):
                 self.save()
 
     def prompt_length(self) -> int:
@@ -205,6 +210,7 @@ class Session:
         """Write the document as it is now, if it has a place."""
         if self.directory is not None:
             write_run(self.directory, self.document())
+            self._saved = True
 
     def freeze_client(self) -> None:
         """Keep the client's own figures of the timed part; what follows is not timed."""

@@ -22,7 +22,14 @@ SOAK_GROWTH = 2048
 async def run_shapes(session: Session, client: Client, gpus: Gpus) -> None:
     """Run every further load that level and settings ask for."""
     settings, effort = session.settings, session.effort
+    facts = session.surface.facts if session.surface else None
+    longest = facts.max_model_len if facts else None
     for concurrency, context in rungs(session):
+        if longest is not None and context > longest:
+            session.warnings.append(
+                f"no rung of {context:,} tokens: the server holds {longest:,} a request"
+            )
+            continue
         session.enter(f"ladder c={concurrency} context={context}")
         await session.measure_decode(
             client, gpus, _rung(session, concurrency, context), lambda _rates: False
@@ -112,10 +119,12 @@ async def _loop(
         gpus=gpus,
         told=session.told,
     )
+    session.lateness.reset()
     try:
         await loop.run()
     finally:
-        session.steps.append(loop.step())
+        limit = session.lateness.facts(session.loop_name, proxy=False).limited_reason
+        session.steps.append(loop.step().model_copy(update={"client_limit": limit}))
         session.timeline.extend(loop.watch.timeline(session.began))
 
 

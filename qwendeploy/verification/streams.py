@@ -55,6 +55,8 @@ class Streams:
         self.decoding: set[int] = set()
         self.changes: list[float] = []
         """Times at which a stream began or stopped decoding."""
+        self.ends: list[float] = []
+        """Times at which a request of ours was over, however it ended."""
         self.failures = 0
         self.broken = asyncio.Event()
         """Set when the server fails too often to go on."""
@@ -95,6 +97,7 @@ class Streams:
         try:
             await self._client.stream(turn.body, arrival=arrival, keep=turn.keep, record=record)
         finally:
+            self.ends.append(time.perf_counter())
             if index in self.decoding:
                 self.decoding.discard(index)
                 self.changes.append(time.perf_counter())

@@ -39,6 +39,9 @@ from qwendeploy.verification.quantities import (
     pooled,
 )
 
+DRIFTED = 0.05
+"""Change of the rate over the windows, relative, that no text explains: what one boot differs."""
+
 
 @dataclass(frozen=True)
 class Overall:
@@ -114,9 +117,11 @@ def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
 
 
 def _accepted(plan: Plan, step: Step) -> Acceptance | None:
-    """Return the acceptance that may explain a rate: only if all streams ran throughout."""
+    """Return the acceptance that may explain a rate: only if all streams ran at one pace."""
     ran = all(window.clean or window.turnover for window in step.windows)
-    return acceptance_of(plan, step.figures) if ran else None
+    seconds = step.windows[-1].start_s - step.windows[0].start_s if step.windows else 0.0
+    drifted = abs(step.drift_per_minute or 0.0) * seconds / 60
+    return acceptance_of(plan, step.figures) if ran and drifted < DRIFTED else None
 
 
 def _with_acceptance(
@@ -168,7 +173,7 @@ def judge_all(plan: Plan, run: RunDocument) -> tuple[Verdict, ...]:
                 boot_id=boot_id,
                 decisive=name == RATE or name in limits,
                 missing=missing,
-                broken=broken,
+                broken=_doubt_of_requests(run) if name in OF_REQUESTS else broken,
                 accepted=accepted,
             )
         )
@@ -189,6 +194,12 @@ def _other_requests(plan: Plan, run: RunDocument) -> str:
     if not loops or (loops[0].shape, loops[0].context) == ("mixed", point.isl + point.osl):
         return ""
     return f"the plan is for {point.isl:,} tokens in and {point.osl:,} out, without conversation"
+
+
+def _doubt_of_requests(run: RunDocument) -> str:
+    """Return why the load of whole requests decides nothing, empty if it may."""
+    loops = [step for step in run.steps if step.shape in ("mixed", "chat")]
+    return doubt_of_all(run) or (doubt_of(loops[0]) if loops else "")
 
 
 def _judge_rungs(plan: Plan, run: RunDocument) -> list[Verdict]:

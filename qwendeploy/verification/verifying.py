@@ -36,7 +36,10 @@ CAUSES_OF = {
     "kv_pool_tokens": ANOTHER_SERVER | {"smaller-pool", "other-gpu-user"},
 }
 """Quantities that only some causes explain; the others are explained by any."""
-CAUSES_OF_SPEED = ANOTHER_SERVER | {"usage-too-high", "wrong-usage", "high-acceptance"}
+CAUSES_OF_SPEED = ANOTHER_SERVER | {
+    "usage-too-high", "wrong-usage", "high-acceptance", "other-traffic", "other-prompts",
+    "restarted",
+}  # fmt: skip
 """What can make a rate higher than predicted: a busy host or a small pool cannot."""
 
 

@@ -22,6 +22,9 @@ from qwendeploy.verification.statistics import percentile
 from qwendeploy.verification.telemetry import Gpus
 
 LAG_STEP = 0.01
+LITTLE, LITTLE_PROMPT = 0.03, 0.3
+"""Tokens of others over ours, generated and in prompts, that hardly cost anything: a prompt's token
+takes a tenth of the time of one that is generated, or less."""
 OWN_END_S = 2.0
 """A request of ours may be counted as ended so long after we saw it end."""
 CPU_LIMIT = 0.85
@@ -166,14 +169,26 @@ class Watch:
         return None if grown is None else (grown, last.tokens - first.tokens)
 
     def ended_of_others(self, start: float, end: float, own: Sequence[float]) -> bool:
-        """Whether requests ended in a stretch while none of ours did; ``own`` are our changes."""
+        """Whether requests ended in a stretch while none of ours did; ``own`` are our ends."""
         pair = self._nearest(start, end)
         if pair is None or pair[0].metrics is None or pair[1].metrics is None:
             return False
         first, last = pair
-        if any(first.at - OWN_END_S < change <= last.at for change in own):
+        if any(first.at - OWN_END_S < ended <= last.at for ended in own):
             return False
         return bool(pair[1].metrics.since(pair[0].metrics, "requests_finished"))
+
+    def little_of_others(self, start: float, end: float) -> bool:
+        """Whether the server's counters show that what it did for others hardly cost anything.
+
+        Prompt tokens are counted when a request ends or begins, and none of ours does.
+        """
+        pair, counted = self.around(start, end), self.counted(start, end)
+        prompts = pair[1].since(pair[0], "prompt_tokens") if pair else None
+        if counted is None or prompts is None:
+            return False
+        generated, ours = counted
+        return generated <= (1 + LITTLE) * ours and prompts <= LITTLE_PROMPT * ours
 
     def timeline(self, origin: float) -> tuple[TimelinePoint, ...]:
         """Return the samples in the form of the document."""
