@@ -31,6 +31,7 @@ from qwendeploy.auditing.llama_presets import with_presets
 from qwendeploy.auditing.shell import Command, commands
 from qwendeploy.auditing.systemd import is_unit, read_unit
 from qwendeploy.auditing.text import Place, Word, decode, read_text
+from qwendeploy.auditing.written_files import written_files
 from qwendeploy.auditing.yaml_tree import read_yaml
 from qwendeploy.errors import UserError
 
@@ -128,6 +129,10 @@ def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
     env_files = beside(directory) if directory is not None else no_env_files
     if is_inspection(text):
         return read_inspection(text, file)
+    if "<<" in text and not is_dockerfile(text, file):
+        written = list(_of_script(text, file, directory, env_files))
+        if written:
+            return written
     if is_unit(text):
         return read_unit(text, file, env_files, _drop_ins(file, directory))
     if is_dockerfile(text, file):
@@ -135,6 +140,24 @@ def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
     if file.endswith((".yml", ".yaml")) or _YAML_LIKE.search(text):
         return _read_yaml(text, file, directory, env_files)
     return list(_read_shell(text, file, env_files))
+
+
+def _of_script(
+    text: str, file: str, directory: Path | None, env_files: EnvFiles
+) -> Iterator[Launch]:
+    """Yield the launches of units and compose files that a script writes, then its own."""
+    found = False
+    for body in written_files(text):
+        if is_unit(body):
+            launches = read_unit(body, file, env_files)
+        elif re.search(r"^services:", body, re.MULTILINE):
+            launches = _read_yaml(body, file, directory, env_files)
+        else:
+            continue
+        found = found or bool(launches)
+        yield from launches
+    if found:
+        yield from _read_shell(text, file, env_files)
 
 
 MOST_DROP_INS = 20
