@@ -1,16 +1,33 @@
-"""Step times of one option by the joint physics, for what lies beyond a series' cells."""
+"""What series and joint physics tell of each other.
+
+Beyond a series' cells the physics' step times carry it; where only other draft lengths of an option
+have series, what these are above or below the physics moves the length that has none.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
+from qwendeploy.documents import Option
+from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.nnls import Array
 from qwendeploy.models.step import Features
+from qwendeploy.planning.series_choice import best_series
 from qwendeploy.planning.transfer_rows import transfer_fit
+from qwendeploy.tables.gpus import GpuModel
+from qwendeploy.tables.series import Series
+
+SIBLING_SHARE = 0.5
+"""Share of what a draft length's series is above the joint physics that other lengths keep: the
+slope over the study's FP8 cells with 2 to 6 MTP drafts, each length held out of the fit in turn."""
+
+SAME_BOARD = 0.15
+"""Most that the memory of a card's versions for a workstation, a server and less power differs."""
 
 
 class StepTimes:
@@ -39,3 +56,51 @@ class StepTimes:
 def step_times(features: Features) -> StepTimes:
     """Return the step times of an option, the same for every image and scene that asks for it."""
     return StepTimes(features)
+
+
+def drafts_beside(series: Sequence[Series], option: Option) -> tuple[Option, ...]:
+    """Return the option with the nearest shorter and longer MTP draft that a series speaks for.
+
+    Series are of 16-bit KV: what they are above the physics is not known to hold for another.
+    """
+    if option.spec_method != "mtp" or option.kv_cache_dtype != "bf16":
+        return ()
+    lengths = sorted({s.key.spec_tokens or 0 for s in series if s.key.spec_method == "mtp"})
+    shorter = [length for length in reversed(lengths) if length < option.spec_tokens]
+    longer = [length for length in lengths if length > option.spec_tokens]
+    found: list[Option] = []
+    for side in (shorter, longer):
+        options = (option.model_copy(update={"spec_tokens": length}) for length in side)
+        nearest = next((other for other in options if best_series(series, other)), None)
+        if nearest is not None:
+            found.append(nearest)
+    return tuple(found)
+
+
+def moved_beside(
+    rate: Estimate, option: Option, beside: Sequence[tuple[Option, float]]
+) -> Estimate:
+    """Return the joint fit's rate moved to the level of the draft lengths beside it.
+
+    ``beside`` are these options with the logarithm of their series' rate over the joint fit's; the
+    nearer length weighs more. The band keeps its relative width.
+    """
+    if not beside:
+        return rate
+    weights = [1 / abs(other.spec_tokens - option.spec_tokens) for other, _ in beside]
+    above = sum(w * log for w, (_, log) in zip(weights, beside, strict=True)) / sum(weights)
+    names = " and ".join(f"mtp{other.spec_tokens}" for other, _ in beside)
+    moved = rate.scaled(math.exp(SIBLING_SHARE * above))
+    return replace(moved, basis=f"{rate.basis}, moved half way to the level of {names} here")
+
+
+def same_board(one: GpuModel, other: GpuModel) -> bool:
+    """Return whether two cards are one chip with as much memory of nearly the same speed."""
+    if not (one.bandwidth_gbps and other.bandwidth_gbps):
+        return False
+    return (
+        one.compute_capability == other.compute_capability
+        and one.memory_mib == other.memory_mib
+        and one.unified == other.unified
+        and abs(one.bandwidth_gbps / other.bandwidth_gbps - 1) < SAME_BOARD
+    )

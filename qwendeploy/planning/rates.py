@@ -7,6 +7,7 @@ host is never the host of the table, so every series is widened by the drift bet
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,13 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
-from qwendeploy.planning.anchors import StepTimes, step_times
+from qwendeploy.planning.anchors import (
+    StepTimes,
+    drafts_beside,
+    moved_beside,
+    same_board,
+    step_times,
+)
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.series_choice import best_series
@@ -37,7 +44,7 @@ from qwendeploy.planning.transfer_rows import (
     transfer_fit,
     weight_features,
 )
-from qwendeploy.tables.gpus import GpuModel, find_gpu
+from qwendeploy.tables.gpus import find_gpu
 from qwendeploy.tables.series import Series, SeriesKey
 
 if TYPE_CHECKING:
@@ -46,8 +53,6 @@ if TYPE_CHECKING:
 FAR = 1.5
 """Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
 
-SAME_BOARD = 0.15
-"""Most that the memory of a card's versions for a workstation, a server and less power differs."""
 DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
 FULL_LAYERS = 16
 
@@ -103,10 +108,30 @@ class Rates:
                 open_questions.append((at, features))
         if open_questions:
             answers = transfer_fit().predict_many([features for _, features in open_questions])
-            for (at, _), answer in zip(open_questions, answers, strict=True):
+            beside = self._beside([questions[at] for at, _ in open_questions])
+            for (at, _), answer, near in zip(open_questions, answers, beside, strict=True):
                 option, point = questions[at]
+                answer = moved_beside(answer, option, near)
                 results[at] = _parallel_gguf(answer) if _is_parallel_gguf(option, point) else answer
         return results
+
+    def _beside(
+        self, questions: Sequence[tuple[Option, Point]]
+    ) -> list[list[tuple[Option, float]]]:
+        """Return by question the draft lengths with a series, each with its level over physics."""
+        found: list[list[tuple[Option, float]]] = [[] for _ in questions]
+        asked: list[tuple[int, Option, float, Features]] = []
+        for at, (option, point) in enumerate(questions):
+            for other in drafts_beside(self.series, option):
+                rate, features = self._from_series(other, point), self._features(other, point)
+                if rate is not None and features is not None:
+                    captured = self._captured(rate, other, point)
+                    asked.append((at, other, math.log(captured.value), features))
+        if asked:
+            physics = transfer_fit().log_rates([features for *_, features in asked])
+            for (at, other, level, _), expected in zip(asked, physics, strict=True):
+                found[at].append((other, level - float(expected)))
+        return found
 
     def _answered(
         self, base: Estimate | None, option: Option, point: Point, busy: int
@@ -337,7 +362,7 @@ class Rates:
         card = self.scene.box.model
         names = {s.key.gpu for s in self.scene.knowledge.series if s.key.origin == "study"}
         measured = (find_gpu(name) for name in names)
-        return card is not None and any(other and _same_board(card, other) for other in measured)
+        return card is not None and any(other and same_board(card, other) for other in measured)
 
     # --- both ---
 
@@ -357,18 +382,6 @@ class Rates:
         floor = self.scene.box.figure_floor
         together = replicas_rate([rate] * busy)
         return replace(together, kind=weakest(together.kind, floor))
-
-
-def _same_board(one: GpuModel, other: GpuModel) -> bool:
-    """Return whether two cards are one chip with as much memory of nearly the same speed."""
-    if not (one.bandwidth_gbps and other.bandwidth_gbps):
-        return False
-    return (
-        one.compute_capability == other.compute_capability
-        and one.memory_mib == other.memory_mib
-        and one.unified == other.unified
-        and abs(one.bandwidth_gbps / other.bandwidth_gbps - 1) < SAME_BOARD
-    )
 
 
 def _is_parallel_gguf(option: Option, point: Point) -> bool:
