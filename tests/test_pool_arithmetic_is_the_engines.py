@@ -11,6 +11,7 @@ from qwendeploy.figures import Kind
 from qwendeploy.models.kv_layout import KvLayout, drafter_slides, kv_layout
 from qwendeploy.models.memory import (
     Limit,
+    blocks_from_bytes,
     blocks_from_logged_gib,
     blocks_from_tokens,
     blocks_held,
@@ -305,3 +306,22 @@ def test_bytes_of_one_more_full_request_on_one_card() -> None:
         form = layout(1, method, tokens)
         size = blocks_reserved(form, 262144) * form.bytes_per_block / GIB
         assert size == pytest.approx(gib, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("tp", "caching", "kv_bytes", "max_model_len", "tokens", "times"),
+    [
+        pytest.param(2, True, 12.52 * GIB, 262144, 705_884, 2.69, id="two-5090-fp8"),
+        pytest.param(2, True, 15.52 * GIB, 262144, 875_765, 3.34, id="two-5090-nvfp4"),
+        pytest.param(1, True, 72.79 * GIB, 262144, 2_054_681, 7.84, id="gb10"),
+        pytest.param(2, False, 2.5e9, 122880, 122_880, 1.0, id="two-5060-ti-pinned-bytes"),
+    ],
+)
+def test_pools_that_strangers_logged_come_out_to_the_token(
+    tp: int, caching: bool, kv_bytes: float, max_model_len: int, tokens: int, times: float
+) -> None:
+    """8-bit KV with three MTP drafts, vLLM 0.25 to 0.27; the memory is what their logs print."""
+    form = layout(tp, "mtp", 3, "fp8", caching)
+    held, fitting = pool_tokens(form, blocks_from_bytes(form, kv_bytes), max_model_len)
+    assert held == tokens
+    assert fitting == pytest.approx(times, abs=0.006)
