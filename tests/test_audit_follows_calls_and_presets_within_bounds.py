@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from qwendeploy.auditing.context import described
+from qwendeploy.auditing.judge import judge_launch
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.read import read_launch_bytes, read_launch_text, read_launches
 from qwendeploy.errors import UserError
@@ -158,3 +160,31 @@ def test_nothing_that_is_read_is_run(
     with contextlib.suppress(UserError):
         read_launch_bytes(text.encode(), "-")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("llama-server -m q.gguf --nobody-knows 1\n", {"unknown-flag"}),
+        ("/src/ik_llama.cpp/build/bin/llama-server -m q.gguf --nobody-knows 1\n", set()),
+        ("llama-server -m q.gguf -khad --nobody-knows 1\n", set()),
+        ("python3 -m llama_cpp.server --model q.gguf --n_ctx 4096\n", set()),
+        ("docker run --gpus all somebody/llama.cpp:x -m /q.gguf --nobody-knows 1\n", set()),
+        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:full-cuda --server -m /q.gguf\n", set()),
+        ("llama-server -m q.gguf --mlock\n", set()),
+        (
+            "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda -m /q.gguf --mlock\n",
+            {"removed-flag"},
+        ),
+        (
+            "docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda-b9246 -m /q.gguf --mlock",
+            set(),
+        ),
+    ],
+)
+def test_options_of_forks_and_of_known_builds_are_not_called_unknown(
+    text: str, told: set[str]
+) -> None:
+    judged = judge_launch(read_launch_text(text, "run.sh")[0], described({"gpu": "RTX 3090"}))
+    found = {item.id for item in judged.findings if item.severity != "info"}
+    assert found & {"unknown-flag", "removed-flag", "stray-argument"} == told

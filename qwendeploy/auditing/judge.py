@@ -129,13 +129,16 @@ def _rank(finding: Finding) -> int:
 
 def _of_rule(found: RuleFinding, understood: Understood) -> Finding:
     outcome = found.outcome
+    fix = found.fix
+    if understood.llama is not None:
+        fix = fix.replace("VLLM_API_KEY", "LLAMA_API_KEY")
     return Finding(
         found.id,
         found.severity,
         found.about,
         _place(found, understood),
         found.text,
-        found.fix,
+        fix,
         outcome,  # type: ignore[arg-type]
         found.fired.rule.id,
     )

@@ -15,8 +15,14 @@ from qwendeploy.auditing.text import Place, Word
 from qwendeploy.tables.llama_flags import LlamaFlag, find_llama_flag, flags_by_variable
 
 _FLAG = re.compile(r"^-{1,2}[A-Za-z]")
-_FORK_IN_NAME = re.compile(r"ik[_-]?llama|beellama|turboquant|prism|koboldcpp|croco|fork", re.I)
-FORK_CACHE_TYPES = re.compile(r"^(?:turbo\d|tq\d_\d|q6_0|q8_KV|nvfp4|fp8)$", re.I)
+_FORK_IN_NAME = re.compile(
+    r"ik[_-]?llama|beellama|turboquant|prism|koboldcpp|croco|llama_cpp|fork", re.IGNORECASE
+)
+_OWN_IMAGE = re.compile(
+    r"^(?:ghcr\.io/(?:ggml-org|ggerganov)/|local(?:host)?(?::\d+)?/)?llama\.cpp"
+)
+_FULL = re.compile(r":full(?:-|$)")
+FORK_CACHE_TYPES = re.compile(r"^(?:turbo\d|tq\d_\d|q6_0|q8_KV|nvfp4|fp8)$", re.IGNORECASE)
 """Cache types that only forks of llama.cpp have (TurboQuant and ik_llama.cpp)."""
 _OFF = {"false", "0", "off", "disabled"}
 
@@ -82,16 +88,23 @@ class LlamaSettings:
 
 
 def read_llama(
-    words: tuple[Word, ...], env: Mapping[str, Word], program: str = ""
+    words: tuple[Word, ...], env: Mapping[str, Word], program: str = "", image: str | None = None
 ) -> LlamaSettings:
-    """Return the settings of a llama-server; ``program`` is its path or image."""
+    """Return the settings of a llama-server; ``program`` is its path, ``image`` its container's.
+
+    What somebody else built may have options of its own.
+    """
+    if image is not None and _FULL.search(image) and words and words[0].text in ("--server", "-s"):
+        # The entry point of the image with all tools, which starts one of them.
+        words = words[1:]
     found = [item for name, word in env.items() for item in _of_variable(name, word)]
     index = 0
     while index < len(words):
         setting, index = _next_setting(words, index)
         if setting is not None:
             found.append(setting)
-    fork = _FORK_IN_NAME.search(program) is not None
+    fork = _FORK_IN_NAME.search(image or program) is not None
+    fork |= image is not None and _OWN_IMAGE.match(image) is None
     fork |= any(item.row is not None and item.row.fork is not None for item in found)
     kinds = [item.value for item in found if item.flag in ("--cache-type-k", "--cache-type-v")]
     fork |= any(FORK_CACHE_TYPES.match(kind) for kind in kinds if kind)

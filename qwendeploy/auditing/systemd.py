@@ -193,7 +193,7 @@ def _service(
     restart = last("Restart")
     scripted = shell_script(words) is not None
     first = words[0] if words else line
-    odd = [] if first.text.startswith("/") or shell else [first] if "/" in first.text else []
+    odd = [first] if "/" in first.text and not first.text.startswith("/") else []
     odd = [word for word in odd if not word.text.startswith(("%", "$"))]
     if not scripted:
         odd += [word for word in words[1:] if word.text.startswith("~")]

@@ -112,7 +112,7 @@ def understand(launch: Launch, context: Context) -> Understood:
     spec = read_spec_config(arguments)
     llama = None
     if launch.engine == "llama.cpp":
-        llama = read_llama(launch.arguments, launch.env, image or launch.program)
+        llama = read_llama(launch.arguments, launch.env, launch.program, image)
     volumes = launch.container.volumes if launch.container else ()
     checkpoint = None
     if arguments.model is not None:
