@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,9 @@ from qwendeploy.documents.base import Document, Model
 from qwendeploy.documents.machine import Machine
 from qwendeploy.documents.option import OperatingPoint, Option, Workload
 from qwendeploy.figures import Figure
+
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number and nothing that stands for one: YAML's ``true`` is no port 1."""
 
 
 class Setting(Model):
@@ -117,9 +120,9 @@ class Plan(Document):
     predictions: Predictions
     cells: tuple[Cell, ...] = ()
     """The rows beside the operating point: one request, and full length."""
-    gpu_indices: tuple[int, ...] = ()
+    gpu_indices: tuple[Whole, ...] = ()
     listen: str = "127.0.0.1"
-    port: int = 8000
+    port: Whole = 8000
     served_model_name: str = "qwen3.6-27b"
     download_gib: Figure | None = None
     boot_first_s: Figure | None = None
