@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plan_samples import uuid
+from plan_samples import sample_plan, uuid
 
 from qwendeploy.diagnosis import causes
+from qwendeploy.running.boot_log import BootLog
 from qwendeploy.running.gpu_load import GpuWatch
+from qwendeploy.running.waiting import Boot, _progress
 
 
 class Cards:
@@ -88,3 +90,13 @@ def test_cards_are_asked_by_the_names_of_the_plan() -> None:
 
 def test_without_nvml_nothing_is_claimed() -> None:
     assert watched(Cards(100, fails=True), 90) == {}
+
+
+@pytest.mark.parametrize(("heard", "told"), [(195.0, ""), (20.0, "the log is silent for 180 s")])
+def test_silence_of_the_log_is_told_while_it_lasts(heard: float, told: str) -> None:
+    boot = Boot(BootLog().read_all(["Capturing CUDA graph"]), seconds=200.0, heard=heard)
+
+    text = _progress(boot, sample_plan())
+
+    assert text.startswith("capturing CUDA graphs: 200 s of about 295 s (first boot)")
+    assert text.partition("; ")[2] == told

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from qwendeploy.running.images import Told
 
 POLL_S = 0.3
+SILENT_S = 60.0
+"""Without a line of the log, that is told: a compilation takes as long, a hang longer."""
 ASK_S = 1.0
 """Between two looks at container and health."""
 KILLED = 137
@@ -36,6 +38,8 @@ class Boot:
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds after which each phase began."""
+    heard: float = 0.0
+    """Seconds after which the last line of the log came."""
 
 
 class FailedStart(QwendeployError):
@@ -74,8 +78,9 @@ def wait_until_serving(
     while True:
         with told_as_environment(f"container {container.name}"):
             for line in tail.read():
+                boot.heard = time.monotonic() - begin
                 if boot.log.read(line):
-                    boot.phases[boot.log.phase] = time.monotonic() - begin
+                    boot.phases[boot.log.phase] = boot.heard
             container.reload()
         boot.seconds = time.monotonic() - begin
         cards.sample()
@@ -162,9 +167,11 @@ def _progress(boot: Boot, plan: Plan) -> str:
     if boot.log.phase == "weights" and boot.log.shards_percent is not None:
         text += f" {boot.log.shards_percent} %"
     expected, kind = _expected(boot, plan)
-    if expected is None:
-        return f"{text}: {boot.seconds:.0f} s"
-    return f"{text}: {boot.seconds:.0f} s of about {expected:.0f} s ({kind})"
+    text += f": {boot.seconds:.0f} s"
+    if expected is not None:
+        text += f" of about {expected:.0f} s ({kind})"
+    silent = boot.seconds - boot.heard
+    return text if silent < SILENT_S else f"{text}; the log is silent for {silent:.0f} s"
 
 
 def _share(boot: Boot, plan: Plan) -> float | None:
@@ -216,8 +223,8 @@ def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> 
             hint or "--timeout SECONDS waits longer; the lines above are the last ones of its log"
         )
     return FailedStart(
-        f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}"
-        f" (container health: {health})",
+        f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}, its log"
+        f" silent for {boot.seconds - boot.heard:.0f} s (container health: {health})",
         where=f"container {container.name}",
         hint=hint,
         causes=found,
