@@ -24,7 +24,7 @@ def first_lines(plan: dict[str, Any]) -> str:
 def test_a_fork_that_was_measured_says_so_with_the_price_of_upstream(run: Any) -> None:
     told = first_lines(plan_of(run, *PAIR, "--ctx", "256k", "--c", "32"))
 
-    assert "third party's image" in told and "the one measured on this card" in told
+    assert "third party's image without public source, measured on this card" in told
     assert "--upstream-only takes" in told
 
 
@@ -43,7 +43,7 @@ def test_an_image_that_was_not_measured_is_not_called_so(
     told = first_lines(plan_of(run, *(() if "--gpu" in settings else PAIR), *settings))
 
     assert says in told
-    assert "the one measured" not in told
+    assert ", measured on" not in told
     assert "No upstream option" not in told
 
 

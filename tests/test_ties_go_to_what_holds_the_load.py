@@ -11,7 +11,7 @@ from conftest import Ran
 
 from qwendeploy.documents import Machine, Objective, Plan, Workload
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.planning.ranking import preference, rank, tie
+from qwendeploy.planning.ranking import preference, rank, tie, tie_width, tie_words
 from qwendeploy.planning.recommend import best_survey, make_scene, recommend
 from qwendeploy.planning.request import Request
 from qwendeploy.planning.survey import Survey
@@ -201,3 +201,19 @@ def test_what_fp8_kv_would_hold_is_named_where_it_is_all(run: Callable[..., Ran]
     ran = run("recommend", "--gpu", "RTX 5090", "--c", "2", "--ctx", "64k")
 
     assert "--kv-cache-dtype fp8 holds all." in " ".join(ran.out.split())
+
+
+def test_a_tie_is_told_by_a_width_only_where_the_scores_stand_within_it() -> None:
+    asked = Workload(
+        concurrency=16, max_context=65536, isl=2048, osl=256, prefix_hit=0.9, contexts="separate"
+    )
+    result = surveyed(box("RTX PRO 6000", 2), asked)
+    best, *others = result.ranked
+    objective = asked.objective
+
+    told = [(item, tie_words(item, best, objective)) for item in others]
+    assert {words.partition(" ")[0] for _, words in told} > {"within"}
+    for item, words in told:
+        lower, upper = sorted(each.score(objective) for each in (item, best))
+        close = lower >= upper * (1 - tie_width(item, best, objective))
+        assert words.startswith("within") == close

@@ -188,8 +188,8 @@ def _fork_line(result: Survey, best: Scored) -> str:
     """Return the warning about a third party's image with upstream's price."""
     option, scene = best.candidate.option, result.scene
     seen = {
-        -1: "the one measured on this machine",
-        0: "the one measured on this card",
+        -1: "measured on this machine",
+        0: "measured on this card",
         1: "not measured as this option, sister images of it were on this card",
     }
     text = (

@@ -219,11 +219,16 @@ def tie_width(item: Scored, best: Scored, objective: Objective) -> float:
 
 
 def tie_words(item: Scored, best: Scored, objective: Objective) -> str:
-    """Return within which share two tied options count as equal."""
+    """Return why the scores of an option and of the chosen one count as equal."""
+    lower, upper = sorted((item, best), key=lambda each: each.score(objective))
     width = tie_width(item, best, objective)
-    if item.score(objective) >= best.score(objective) * (1 - width):
+    if lower.score(objective) >= upper.score(objective) * (1 - width):
         return f"within {width:.0%}"
-    return "its middle reaches the low end of one that nobody measured on this card"
+    if not tie(lower, upper, objective):
+        return "both tie with the highest low end"
+    if lower is item:
+        return "its middle reaches the low end of one that nobody measured on this card"
+    return "nobody measured it on this card, and its low end is below the chosen option's middle"
 
 
 def preference(best: Scored, other: Scored, objective: Objective) -> str:

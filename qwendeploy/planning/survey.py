@@ -38,11 +38,43 @@ class Survey:
 
 
 def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
-    """Return every option of an engine judged under the weakest quality class accepted."""
+    """Return every option of an engine judged under the weakest quality class accepted.
+
+    An assumed context is one at which the first option runs all requests at once: where it is too
+    long for that, the options that run all at the first one's context go first.
+    """
     trace: list[TraceEntry] = []
     candidates = _resolved(scene, quality, trace, engine)
     scene, load = _load(scene, candidates)
-    candidates = _needed_kv_types(candidates, load, scene, trace)
+    result = _judged(scene, load, candidates, trace, engine)
+    context = _context_of_all(result)
+    if context is None:
+        return result
+    shorter = replace(scene, typical_context=context)
+    again = _judged(shorter, replace(load, context=context), candidates, trace, engine)
+    return replace(again, ranked=tuple(sorted(again.ranked, key=lambda item: item.share < 1)))
+
+
+def _context_of_all(result: Survey) -> int | None:
+    """Return the longest context at which the first option runs all, if the assumed is longer."""
+    workload, load = result.scene.workload, result.load
+    if stated_context(workload) is not None or not result.ranked or result.ranked[0].share >= 1:
+        return None
+    best = result.ranked[0].candidate
+    longest = best.memory.longest_for(-(-workload.concurrency // best.option.replicas))
+    return longest if 0 < longest < load.context else None
+
+
+def _judged(
+    scene: Scene,
+    load: Load,
+    resolved: Sequence[Candidate],
+    rejections: Sequence[TraceEntry],
+    engine: str,
+) -> Survey:
+    """Return the survey of resolved options at one load."""
+    trace = list(rejections)
+    candidates = _needed_kv_types(resolved, load, scene, trace)
     rates = Rates(scene)
     by_loop = ranks_end_to_end(scene.workload)
     figures = predict_all(
