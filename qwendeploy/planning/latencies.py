@@ -63,9 +63,12 @@ def request_lengths(
 
 
 def latencies(
-    candidate: Candidate, load: Loaded, count: int, rates: Rates
+    candidate: Candidate, load: Loaded, count: int, rates: Rates, rate: Estimate | None
 ) -> tuple[dict[str, Figure], dict[str, str]]:
-    """Return the figures that are known with ``count`` requests running, and why others are not."""
+    """Return the figures that are known with ``count`` requests running, and why others are not.
+
+    ``rate`` is that of all of them together, ``None`` where it is not known.
+    """
     option, workload, box = candidate.option, rates.scene.workload, rates.scene.box
     contexts = load.shared_by(candidate)
     longest = option.max_model_len
@@ -89,7 +92,6 @@ def latencies(
         found["stall_ms"] = replace(pause, kind=weakest(pause.kind, box.figure_floor)).figure("ms")
     else:
         missing["stall_ms"] = "no other request decodes meanwhile"
-    rate = rates.aggregate(option, count, load.context, contexts) if count else None
     if rate is None:
         missing.update(dict.fromkeys(LOOP_NAMES, "no decode rate at this point"))
         return found, missing

@@ -139,7 +139,7 @@ def _predictions(
         else:
             figures["aggregate_decode_tps_over_content"] = spanned.figure("tok/s")
     if with_latencies:
-        found, missing = latencies(candidate, load, count, rates)
+        found, missing = latencies(candidate, load, count, rates, rate)
         figures.update(found)
         reasons.update(missing)
     else:
