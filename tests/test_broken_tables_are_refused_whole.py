@@ -207,3 +207,30 @@ def test_check_leaves_with_exit_code_two_and_prints_no_traceback(tmp_path: Path)
         result.stderr
     )
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "word", "hint"),
+    [
+        ("quant", "fp9", "fp8"),
+        ("spec_method", "eagle9", "vocabulary"),
+        ("kv_cache_dtype", "q4", "q4_0"),
+        ("date", "2026-13-45", ""),
+        ("date", "May", ""),
+        ("checkpoint", "Qwen/Qwen3.6-27B-FP9", ""),
+        ("image", "repne/vllm:v99", ""),
+        ("gpu", "RTX PRO 7000", ""),
+    ],
+)
+def test_word_that_no_table_knows_is_named(
+    column: str, word: str, hint: str, tmp_path: Path
+) -> None:
+    table = _table()
+    _set(5, column, word)(table)
+    (tmp_path / "decode_study.csv").write_text(_text(table))
+
+    (problem,) = check_tables(tmp_path).problems
+
+    assert (problem.line, problem.key) == (5, column)
+    assert repr(word) in problem.what
+    assert hint in (problem.hint or "")

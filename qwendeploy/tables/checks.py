@@ -6,8 +6,10 @@ not used in part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,9 @@ def _cross_checks(folder: Path, shipped: Path, rows: Mapping[str, Lines]) -> Ite
         known = {}
     findings = _ids(rows, shipped, "findings", "finding")
     kl = _ids(rows, shipped, "kl", "row_id")
+    checkpoints = _ids(rows, shipped, "checkpoints", "name")
+    images = _ids(rows, shipped, "images", "name")
+    vocabulary = _vocabulary(shipped)
     for name, lines in rows.items():
         table = TABLES[name]
         file = str(folder / f"{name}.csv")
@@ -93,6 +98,12 @@ def _cross_checks(folder: Path, shipped: Path, rows: Mapping[str, Lines]) -> Ite
             yield from _dangling(file, lines, "kl_row", kl, "row of the table kl")
         if any(hasattr(row, "gpu") for _, row in lines[:1]):
             yield from _unknown_gpus(file, lines)
+        for column, words in vocabulary.items():
+            yield from _unknown_words(file, lines, column, words)
+        yield from _impossible_dates(file, lines)
+        if name == "decode_study":
+            yield from _dangling(file, lines, "checkpoint", checkpoints, "checkpoint of the tables")
+            yield from _dangling(file, lines, "image", images, "image of the tables")
 
 
 def _ids(rows: Mapping[str, Lines], shipped: Path, table: str, column: str) -> set[str]:
@@ -145,6 +156,39 @@ def _unknown_gpus(file: str, lines: Lines) -> Iterator[DataError]:
             yield DataError(
                 f"{row.gpu!r} is not in the GPU catalogue", file=file, line=line, key="gpu"
             )
+
+
+def _vocabulary(shipped: Path) -> Mapping[str, Sequence[str]]:
+    """Return the words that columns are limited to, by column."""
+    from ruamel.yaml import YAML
+
+    text = (shipped / "vocabulary.yaml").read_text(encoding="utf-8")
+    words: Mapping[str, Sequence[str]] = YAML(typ="safe").load(text)
+    return words
+
+
+def _unknown_words(
+    file: str, lines: Lines, column: str, words: Sequence[str]
+) -> Iterator[DataError]:
+    for line, row in lines:
+        word = getattr(row, column, None)
+        if word and word not in words:
+            near = ", ".join(get_close_matches(word, words)) or "benchdata/vocabulary.yaml"
+            yield DataError(
+                f"{word!r} is no known {column}", file=file, line=line, key=column, hint=near
+            )
+
+
+def _impossible_dates(file: str, lines: Lines) -> Iterator[DataError]:
+    """Yield dates that no calendar has; a month without a day is a date."""
+    for line, row in lines:
+        text = getattr(row, "date", None)
+        if not text:
+            continue
+        try:
+            date.fromisoformat(text if len(text) != len("2026-01") else f"{text}-01")
+        except ValueError:
+            yield DataError(f"{text!r} is no date", file=file, line=line, key="date")
 
 
 def _yaml_problems(folder: Path) -> Iterator[DataError]:
