@@ -176,6 +176,7 @@ def _transfer() -> tuple[Table, list[Goal]]:
         "winkler:Winkler%",
     )
     lines = transfer_accuracy()
+    strangers = "transfer: strangers' cards, unseen"
     table = Table(
         "transfer",
         "Decode rate between machines and options, leave one group out",
@@ -185,6 +186,7 @@ def _transfer() -> tuple[Table, list[Goal]]:
         _rows(lines, columns),
     )
     whole = {line.way: line for line in lines if line.rows == "complete"}
+    others = {line.way: line for line in lines if line.rows == "complete, not the study's card"}
     goals = [
         Goal("transfer: held-out machine, median", 0.20, whole["machine"].median),
         Goal("transfer: held-out machine, coverage", 0.88, whole["machine"].coverage, True),
@@ -197,6 +199,8 @@ def _transfer() -> tuple[Table, list[Goal]]:
         Goal("transfer: one community row in four, coverage", 0.85, whole["row"].coverage, True),
         Goal("transfer: held-out rig, median", 0.12, whole["rig"].median),
         Goal("transfer: held-out rig, half-width", 0.35, whole["rig"].half_width),
+        Goal(f"{strangers} quant, coverage", 0.85, others["quant"].coverage, True),
+        Goal(f"{strangers} draft, coverage", 0.85, others["draft"].coverage, True),
     ]
     return table, goals
 
