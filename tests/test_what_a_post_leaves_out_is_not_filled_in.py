@@ -210,6 +210,18 @@ def test_a_second_query_of_the_same_cards_adds_none() -> None:
     ] * 2
 
 
+def test_columns_of_one_query_are_not_those_of_the_next() -> None:
+    uuid = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+    machine = read(
+        "nvidia-smi --query-gpu=index,uuid,memory.total --format=csv,noheader,nounits\n"
+        f"0, {uuid}, 23034\n"
+        "nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory --format=csv,noheader,nounits\n"
+        f"412, {uuid}, 9000\n"
+    )
+    assert [gpu.memory_mib for gpu in machine.gpus if gpu.index == 0] == [23034]
+    assert len(machine.gpus) == 1
+
+
 def test_rows_in_a_string_of_a_diff_are_all_read() -> None:
     rows = "\\n".join(f"{i}, NVIDIA B200, 610.43.02, 00000000:0{i + 3}:00.0" for i in range(3))
     machine = read(

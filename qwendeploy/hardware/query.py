@@ -55,7 +55,9 @@ _OFFER = re.compile(r"^\W{0,4}GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}
 MAX_COUNTED = 64
 WIDE = 8
 """Columns from which an unknown header is that of another table and not a person's own words."""
-_ASKED = re.compile(r"--query-gpu[= ]([a-z_.]{1,40}(?:,[a-z_.]{1,40}){1,60})(?![\w.,])")
+_ASKED = re.compile(
+    r"--query-(?:gpu|compute-apps)[= ]([a-z_.]{1,40}(?:,[a-z_.]{1,40}){1,60})(?![\w.,])"
+)
 """The columns that a command asks for; with ``noheader`` nothing else names them."""
 _WORD = re.compile(r"^[A-Za-z_][\w ()/%-]{0,40}$")
 
@@ -162,6 +164,8 @@ def _asked_row(asked: list[str], cells: list[str], position: int) -> dict[str, s
     if len(cells) != len(asked):
         return None
     row = dict(zip(asked, cells, strict=True))
+    if "pid" in row:
+        return row if row["pid"].isdigit() else None
     name = row.get("name") or row.get("gpu_name")
     shapes = (_OTHER.match, _SIZE.match, _MEASURED.match, _UUID.match, bus_id, fault)
     shaped = all(
