@@ -107,7 +107,16 @@ def test_compose_waits_until_the_plan_serves(box: Box) -> None:
         assert http.get(f"{launch.base_url}/v1/models").status == 401
         models = http.get(f"{launch.base_url}/v1/models", api_key="a-key-for-tests").json
         attributes = box.attributes("qwendeploy")
+        # the header's line for reboots: it holds when the same file is brought up again
+        ids = compose(box, place, "ps", "-q").split()
+        host = {"DOCKER_HOST": box.daemon.host}
+        done = run(need("docker"), "update", "--restart", "unless-stopped", *ids, env=host)
+        compose(box, place, "up", "-d", "--wait")
+        after = box.attributes("qwendeploy")
 
+    assert done.returncode == 0, done.stderr
+    assert after["Id"] == attributes["Id"]
+    assert after["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
     assert models["data"][0]["max_model_len"] == 262144
     assert attributes["State"]["Health"]["Status"] == "healthy"
     assert attributes["Args"][1:] == list(launch.arguments("0.0.0.0", 8000))
