@@ -98,3 +98,26 @@ def test_a_request_fits_the_server(run: Any, settings: list[str]) -> None:
     point = plan["operating_point"]
 
     assert point["isl"] + point["osl"] <= plan["option"]["max_model_len"]
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        ("repne/vllm:latest@d0a200f77546", "short digest: the plan can be read, not generated"),
+        ("vllm/vllm-openai:nightly", "the tag moves"),
+    ],
+)
+def test_an_image_to_avoid_is_taken_with_the_reason_against_it(
+    run: Any, image: str, says: str
+) -> None:
+    told = first_lines(plan_of(run, *PAIR, "--ctx", "64k", "--c", "8", "--image", image))
+
+    assert f"{image} is on the list to avoid" in told
+    assert says in told
+
+
+def test_the_nearest_image_is_none_of_those_to_avoid(run: Any) -> None:
+    ran = run("recommend", *PAIR, "--image", "repne/vllm:latest")
+
+    assert ran.code == 2
+    assert "did you mean repne/vllm:v" in ran.err

@@ -11,7 +11,7 @@ from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.ranking import Scored, rank, tie
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
-from qwendeploy.planning.unlisted import unlisted_image
+from qwendeploy.planning.unlisted import avoided_image, unlisted_image
 
 LIKE = 0.03
 """Difference below which the low end of a band tells nothing that its middle does not."""
@@ -41,6 +41,7 @@ def headlines(
         )
     unlisted = unlisted_image(option, scene.knowledge)
     lines.append(unlisted or (_fork_line(result, best) if option.fork else ""))
+    lines.append(avoided_image(option, scene.knowledge))
     lines += [line for gpu in machine.gpus if (line := _slice_line(scene, gpu))]
     if scene.box.unlike:
         lines.append(

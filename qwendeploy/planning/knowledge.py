@@ -158,7 +158,8 @@ class Knowledge:
     def _unknown_image(self, name: str) -> ImageRow:
         tag = re.search(r":v?(\d+\.\d+\.\d+)", name)
         if tag is None:
-            alike = difflib.get_close_matches(name, [row.name for row in self.images], n=1)
+            fit = [row.name for row in self.images if row.verdict != "avoid"]
+            alike = difflib.get_close_matches(name, fit, n=1)
             raise UserError(
                 f"nothing is known of image {name!r} and its tag names no engine version",
                 where="--image",

@@ -42,6 +42,20 @@ def unlisted_image(option: Option, knowledge: Knowledge) -> str:
     return f"{image} is in no table here: by its tag it is taken for vLLM {version}.{known}"
 
 
+def avoided_image(option: Option, knowledge: Knowledge) -> str:
+    """Return why a stated image is on the list to avoid; nothing for one that is not."""
+    row = knowledge.image(option.image or "")
+    if row is None or row.verdict != "avoid":
+        return ""
+    text = f"{row.name} is on the list to avoid: {row.reason}."
+    name, _, digest = row.name.partition("@")
+    if digest and not digest.startswith("sha256:"):
+        text += (
+            f" No registry serves {name} by a short digest: the plan can be read, not generated."
+        )
+    return text
+
+
 def unlisted_checkpoint(option: Option, knowledge: Knowledge) -> str:
     """Return what weights that no table has are taken for; nothing for those it has."""
     row = knowledge.checkpoint(option.checkpoint, option.quant)
