@@ -132,6 +132,44 @@ def test_replicas_take_ports_and_cards_twice(
     assert found.keys() & {"port-taken", "card-shared-beyond-memory"} == expected
 
 
+SERVICE = """
+  {name}:
+    image: vllm/vllm-openai:v0.24.0
+    ipc: host
+    {gpus}
+    {profiles}
+    ports: ["127.0.0.1:8000:8000"]
+    volumes: ["/srv/hf:/root/.cache/huggingface"]
+    command: {tail}
+"""
+
+
+@pytest.mark.parametrize(
+    ("profiles", "gpus", "expected"),
+    [
+        pytest.param(("a", "b"), "gpus: all", set(), id="alternatives"),
+        pytest.param(("a, b", "b"), "gpus: all", {"port", "card"}, id="one-in-common"),
+        pytest.param(("", "b"), "gpus: all", {"port", "card"}, id="one-always-started"),
+        pytest.param(("", ""), "gpus: all", {"port", "card"}, id="no-profiles"),
+        pytest.param(("", ""), "", {"port"}, id="one-without-a-gpu"),
+    ],
+)
+def test_services_meet_where_one_profile_starts_them(
+    profiles: tuple[str, str], gpus: str, expected: set[str]
+) -> None:
+    text = "services:" + "".join(
+        SERVICE.format(
+            name=f"q{number}",
+            gpus="gpus: all" if number else gpus,
+            profiles=f"profiles: [{named}]" if named else "",
+            tail=TAIL,
+        )
+        for number, named in enumerate(profiles)
+    )
+    met = told(text, "compose.yml").keys() & {"port-taken", "card-shared-beyond-memory"}
+    assert {name.partition("-")[0] for name in met} == expected
+
+
 def test_servers_on_the_hosts_network_take_its_port() -> None:
     run = f"docker run -d --network host --ipc=host {{}} vllm/vllm-openai:v0.24.0 {TAIL}"
     assert "port-taken" in told("\n".join(run.format(f"--gpus device={n}") for n in (0, 1)))

@@ -37,9 +37,12 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
 def _meet(first: Judged, second: Judged) -> bool:
     """Say whether the first still runs when the second starts.
 
-    The files of a directory are alternatives, units aside; of a condition one branch is taken.
+    The files of a directory are alternatives, units aside, and so are services without a profile
+    in common; of a condition one branch is taken.
     """
     one, two = first.understood.launch, second.understood.launch
+    if one.profiles and two.profiles and not one.profiles & two.profiles:
+        return False
     if not one.stays or (one.source != two.source and not (one.unattended and two.unattended)):
         return False
     taken = dict(one.branch)
@@ -49,9 +52,14 @@ def _meet(first: Judged, second: Judged) -> bool:
 def _used(judged: Judged) -> set[str] | None:
     """Return the cards that a launch uses: the first ones it sees, as many as its layout takes.
 
+    A container that is given none uses none.
+
     ``None`` where its layout is not known, or where a cluster hands out cards: it gives none twice.
     """
     understood = judged.understood
+    container = understood.launch.container
+    if container is not None and container.gpus is not None and not container.gpus.passed:
+        return set()
     sizes = [understood.number(name) for name in ("tp", "pp", "dp")]
     here = whole_number(understood.arguments.value("--data-parallel-size-local") or "")
     if here is not None:
