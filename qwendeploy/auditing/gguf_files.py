@@ -25,6 +25,7 @@ _PUBLISHED_BYTES = {
 """Files of unsloth/Qwen3.6-27B-GGUF at revision 82d411a, the last two rounded by their source."""
 _BITS = {
     "q8_0": 8.5,
+    "q8_k": 8.5,
     "q6_k": 6.56,
     "q5_k_m": 5.8,
     "q5_k": 5.6,
