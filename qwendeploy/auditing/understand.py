@@ -9,13 +9,13 @@ from math import isfinite
 
 from qwendeploy.auditing.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
 from qwendeploy.auditing.context import Context
+from qwendeploy.auditing.graphs import capture_sizes, graph_mode
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.llama_settings import LlamaSettings, read_llama
 from qwendeploy.auditing.settings import (
     Arguments,
     Setting,
     SpecConfig,
-    json_keys,
     read_arguments,
     read_spec_config,
 )
@@ -369,7 +369,7 @@ class _Values:
         for setting in reversed(self.arguments.settings):
             dotted = setting.name.startswith("--compilation-config")
             if setting.name in names or dotted:
-                numbers = _capture_sizes(setting)
+                numbers = capture_sizes(setting)
                 if numbers:
                     self._set("capture_size", max(numbers), setting)
                     return
@@ -386,41 +386,6 @@ class _Values:
             self._set("text_only", bool(counts) and not any(counts), limits)
             return
         self._set("text_only", False, None, "images are on unless switched off")
-
-
-_LEVELS = ("-O", "--optimization-level")
-
-
-def graph_mode(arguments: Arguments) -> tuple[str, Setting] | None:
-    """Return the CUDA graph mode that is asked for and where, ``None`` for the engine's own.
-
-    Level 0 neither compiles nor captures (vLLM documentation, optimization levels).
-    """
-    for setting in reversed(arguments.settings):
-        mode: object = None
-        if setting.name == "--compilation-config.cudagraph_mode":
-            mode = setting.value
-        elif setting.name == "--compilation-config" and setting.value is not None:
-            mode = json_keys(setting.value).get("cudagraph_mode")
-        if isinstance(mode, str) and "$" not in mode:
-            return mode.upper(), setting
-    for name in _LEVELS:
-        level = arguments.last(name)
-        if level is not None and (level.value or "").upper().removeprefix("O") == "0":
-            return "NONE", level
-    return None
-
-
-def _capture_sizes(setting: Setting) -> list[int]:
-    text = setting.value or ""
-    if setting.name.startswith("--compilation-config") and "capture_size" not in (
-        setting.name + text
-    ):
-        return []
-    if text.startswith("{"):
-        found = re.search(r'"(?:max_)?cudagraph_capture_sizes?"\s*:\s*(\[[^\]]*\]|\d+)', text)
-        text = found[1] if found else ""
-    return [int(number) for number in re.findall(r"\d+", text)[:500]]
 
 
 def draft_path(understood: Understood) -> Word | None:
