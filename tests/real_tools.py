@@ -135,6 +135,13 @@ def newer_debian(root: Path, program: str) -> tuple[str, ...]:
     return (loader, "--library-path", str(library), need(root / program))
 
 
+def nginx() -> tuple[str, ...]:
+    """Return the words that start nginx; skips where the installation could not have it."""
+    if (TOOLS / "no-nginx").exists():
+        pytest.skip("scripts/install_test_tools.sh found no nginx of Debian forky")
+    return newer_debian(TOOLS / "nginx", "usr/sbin/nginx")
+
+
 def quadlet_service(directory: Path) -> str:
     """Return the service that quadlet makes of the directory's files."""
     done = run(

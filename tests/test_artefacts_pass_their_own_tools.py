@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from plan_samples import LLAMA_OPTION, OPTIONS, sample_plan
 from real_tools import (
-    TOOLS,
     compose_config,
     lay_out,
     need,
-    newer_debian,
+    nginx,
     quadlet_service,
     run,
     verify_unit,
@@ -109,9 +108,8 @@ def test_router_configuration_is_accepted(tmp_path: Path) -> None:
     # the names of the services exist only inside the compose network: none is asked for at start
     text = files["nginx.conf"][0].replace("/tmp/", f"{tmp_path}/")
     (tmp_path / "nginx.conf").write_text(text)
-    nginx = newer_debian(TOOLS / "nginx", "usr/sbin/nginx")
 
-    done = run(*nginx, "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"))
+    done = run(*nginx(), "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"))
 
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from real_daemon import NETWORK, free_port
-from real_tools import TOOLS, lay_out, need, run
+from real_tools import TOOLS, lay_out, need, nginx, run
 from starting_plans import Box
 
 from qwendeploy.rendering import launch_of, render
@@ -126,6 +126,7 @@ def test_compose_waits_until_the_plan_serves(box: Box) -> None:
 @pytest.fixture
 def router_image(box: Box) -> None:
     """An nginx under the router's name, made of Debian's package and its libraries."""
+    nginx()
     with contextlib.closing(box.daemon.client()) as client:
         archive = box.folder / "nginx.tar"
         with tarfile.open(TOOLS / "mini.tar") as base, tarfile.open(archive, "w") as tar:
