@@ -15,6 +15,8 @@ from qwendeploy.auditing.findings import Finding
 from qwendeploy.auditing.judge import judge_launch
 from qwendeploy.auditing.launch import Container, Gpus, Launch
 from qwendeploy.auditing.read import read_launch_text, read_launches
+from qwendeploy.auditing.request import AuditRequest
+from qwendeploy.auditing.run import CorrectedCommand, audit_fix
 from qwendeploy.auditing.text import Word
 from qwendeploy.errors import UserError
 
@@ -34,7 +36,7 @@ def _told(findings: tuple[Finding, ...]) -> set[str]:
 def _keys(text: str, launch: Launch) -> Launch:
     """Return a launch with the keys of a compose service or of a pod pasted into it."""
     keys = SAFE.load(text)
-    words = keys.get("command") or keys.get("args") or []
+    words = keys.get("args") or keys.get("command") or []
     given = keys.get("environment") or keys.get("env") or {}
     env = given if isinstance(given, dict) else {item["name"]: item["value"] for item in given}
     box = launch.container
@@ -57,7 +59,7 @@ def _keys(text: str, launch: Launch) -> Launch:
 
 def _pasted(text: str, launch: Launch) -> Launch:
     """Return what a corrected text starts, in the file that it came from."""
-    if text.startswith(("command:", "args:")):
+    if text.startswith(("command:", "args:", "entrypoint:")):
         return _keys(text, launch)
     name = "Dockerfile" if text.startswith("FROM") else "run.sh"
     read = read_launch_text(text, "x.service" if text.startswith("[") else name)[0]
@@ -111,3 +113,71 @@ def test_a_llama_server_is_corrected_as_its_parser_reads_it(text: str, line: str
     corrected = correct(judge_launch(launch, described({"gpu": "RTX 3090", "vram_mib": 24576})))
     lines = [part.strip(" \\") for part in corrected.text.splitlines()]
     assert line in lines
+
+
+MACHINE = {"gpu": "RTX PRO 6000", "gpus": 2}
+SHELL_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: q}
+spec:
+  containers:
+  - name: a
+    image: vllm/vllm-openai:v0.26.0
+    command: ["/bin/sh", "-c"]
+    args: ["vllm serve Qwen/Qwen3.6-27B-FP8 --max-model-len 65536 --max-num-batched-token 4096"]
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
+QUADLET = """
+[Container]
+Image=docker.io/vllm/vllm-openai:v0.26.0
+AddDevice=nvidia.com/gpu=all
+PublishPort=127.0.0.1:8000:8000
+Exec=Qwen/Qwen3.6-27B-FP8 --max-model-len 65536 --max-num-seqs 16
+"""
+TWO = """
+services:
+  a:
+    image: vllm/vllm-openai:v0.26.0
+    profiles: [one]
+    gpus: all
+    command: Qwen/Qwen3.6-27B-FP8 --max-model-len 65536 --max-num-seqs 8
+  b:
+    image: vllm/vllm-openai:v0.26.0
+    profiles: [two]
+    entrypoint: [sh, -c]
+    gpus: all
+    command: ["vllm serve Qwen/Qwen3.6-27B-FP8 --max-model-len 65536 --max-num-sequences 8"]
+"""
+
+
+def _fixed(text: str, name: str, tmp_path: Path) -> CorrectedCommand:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return audit_fix(AuditRequest(source=tmp_path / name, machine=MACHINE))
+
+
+def test_a_shell_in_a_pod_gives_way_to_the_program_it_ran(tmp_path: Path) -> None:
+    keys = SAFE.load(_fixed(SHELL_POD, "pod.yaml", tmp_path).text)
+
+    assert keys["command"] == ["vllm", "serve"]
+    assert keys["args"][0] == "Qwen/Qwen3.6-27B-FP8"
+    assert "--max-num-batched-tokens" in keys["args"]
+
+
+def test_a_quadlet_finds_home_by_systemds_own_name(tmp_path: Path) -> None:
+    text = _fixed(QUADLET, "q.container", tmp_path).text
+
+    assert "Volume=%h/.cache/huggingface:/root/.cache/huggingface" in text.splitlines()
+    assert "the others stay" in text
+
+
+def test_every_launch_of_a_file_is_corrected_under_its_name(tmp_path: Path) -> None:
+    corrected = _fixed(TWO, "compose.yaml", tmp_path)
+    first, second = corrected.text.split("# b ")
+
+    assert first.startswith("# a (")
+    assert "entrypoint" not in SAFE.load(first)
+    keys = SAFE.load("# b " + second)
+    assert keys["entrypoint"] == ["vllm", "serve"]
+    assert keys["command"][keys["command"].index("--max-num-seqs") + 1] == "8"
+    assert {note.partition(":")[0] for note in corrected.notes} == {"a", "b"}

@@ -139,6 +139,7 @@ class _Service:
             unread=tuple(self.unread),
             repeated=repeated_program(words, name_of_image) if own_entry else None,
             supervision=self._awaited(name, fields),
+            states_program=not own_entry,
             profiles=frozenset(word.text for word in self._words(fields.get("profiles"))),
         )
 

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from qwendeploy.auditing.settings import SPEC
 from qwendeploy.auditing.understand import Understood
 
+PROGRAMS = {"vllm": ("vllm", "serve"), "llama.cpp": ("/app/llama-server",)}
+"""Words that start the engine in its project's image (the entry points of vllm/vllm-openai and
+ghcr.io/ggml-org/llama.cpp)."""
+
 
 @dataclass
 class Draft:
@@ -158,16 +162,17 @@ def fragment(draft: Draft) -> str:
 
     words = argument_words(draft)
     launch = draft.understood.launch
+    program = PROGRAMS.get(launch.engine, ()) if launch.states_program else ()
     if launch.runtime == "kubernetes":
         cards = int(draft.understood.number("tp") or 1)
-        return fragments.manifest(words, draft.env, draft.container, cards)
+        return fragments.manifest(program, words, draft.env, draft.container, cards)
     box = launch.container
     image = box.image.text if box is not None and box.image is not None else ""
     if launch.service is not None:
         return fragments.quadlet(image, words, draft.env, draft.container)
     if box is not None and box.gpus is None:
         return fragments.dockerfile(image, launch.program, words, draft.env)
-    return fragments.compose(words, draft.env, draft.container)
+    return fragments.compose(program, words, draft.env, draft.container)
 
 
 def unit(draft: Draft, text: str) -> str:

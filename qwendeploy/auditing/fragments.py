@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
+HOME = r"^(~|\$HOME|\$\{HOME\})/"
 SHARED_MEMORY = "8Gi"
 """Room for NCCL's buffers of a few cards; its documentation asks for gigabytes."""
 
@@ -21,9 +23,15 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value.strip('"')
 
 
-def compose(words: Sequence[str], env: Mapping[str, str], container: Sequence[str]) -> str:
-    """Return the keys of a compose service."""
-    lines = ["command:", *(f"  - {json.dumps(word)}" for word in words)]
+def compose(
+    program: Sequence[str],
+    words: Sequence[str],
+    env: Mapping[str, str],
+    container: Sequence[str],
+) -> str:
+    """Return the keys of a compose service; ``program`` is empty where the image starts its own."""
+    lines = [f"entrypoint: {json.dumps(list(program))}"] if program else []
+    lines += ["command:", *(f"  - {json.dumps(word)}" for word in words)]
     if env:
         lines += ["environment:", *(f"  {key}: {json.dumps(value)}" for key, value in env.items())]
     for name, value in _options(container):
@@ -40,10 +48,18 @@ def compose(words: Sequence[str], env: Mapping[str, str], container: Sequence[st
 
 
 def manifest(
-    words: Sequence[str], env: Mapping[str, str], container: Sequence[str], cards: int
+    program: Sequence[str],
+    words: Sequence[str],
+    env: Mapping[str, str],
+    container: Sequence[str],
+    cards: int,
 ) -> str:
-    """Return the keys of a container in a pod, and the pod's volumes that they need."""
-    lines = ["args:", *(f"  - {json.dumps(word)}" for word in words)]
+    """Return the keys of a container in a pod, and the pod's volumes that they need.
+
+    ``program`` is empty where the image starts its own.
+    """
+    lines = [f"command: {json.dumps(list(program))}"] if program else []
+    lines += ["args:", *(f"  - {json.dumps(word)}" for word in words)]
     if env:
         pairs = (f"  - {{name: {key}, value: {json.dumps(text)}}}" for key, text in env.items())
         lines += ["env:", *pairs]
@@ -65,12 +81,17 @@ def quadlet(
     image: str, words: Sequence[str], env: Mapping[str, str], container: Sequence[str]
 ) -> str:
     """Return the container section of a quadlet, without what is left as it is."""
-    lines = ["[Container]", f"Image={image}"]
+    lines = [
+        "[Container]",
+        "# in place of the keys of these names; the others stay",
+        f"Image={image}",
+    ]
     for name, value in _options(container):
         if name in ("--gpus", "--device"):
             lines.append("AddDevice=nvidia.com/gpu=all")
         elif name in ("-v", "--volume"):
-            lines.append(f"Volume={value}")
+            # systemd knows the home directory by a specifier and expands no variable there
+            lines.append(f"Volume={re.sub(HOME, '%h/', value)}")
         else:
             lines.append(f"PodmanArgs={name}={value}" if value else f"PodmanArgs={name}")
     lines += [f'Environment="{key}={value}"' for key, value in env.items()]

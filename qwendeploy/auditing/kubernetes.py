@@ -137,6 +137,7 @@ def _launch(
         name.text if name else "",
         unread=unread,
         repeated=None if command else repeated_program(given, name_of_image),
+        states_program=bool(command),
         supervision=_supervision(tree, pod, node, link if "VLLM_PORT" not in env else None),
         files=mounted_texts(tree, pod, node, maps),
     )

@@ -143,6 +143,8 @@ class Launch:
     """The file of a directory that it comes from."""
     branch: tuple[tuple[int, int], ...] = ()
     """The branches of conditions that it stands in: which condition, which branch."""
+    states_program: bool = False
+    """A manifest or service names the program itself instead of the image's entry point."""
     profiles: frozenset[str] = frozenset()
     """The profiles of a compose file that start it; without any it is always started."""
     dropped: tuple[Word, ...] = ()

@@ -17,6 +17,7 @@ from qwendeploy.auditing.inspect_container import read_inspection
 from qwendeploy.auditing.judge import judge_launch
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.request import AuditRequest
+from qwendeploy.auditing.together import with_neighbours
 from qwendeploy.documents import Machine
 from qwendeploy.documents.audit import AuditDocument
 from qwendeploy.errors import EnvironmentProblem, UserError
@@ -51,16 +52,25 @@ def audit(request: AuditRequest) -> AuditDocument:
 
 
 def audit_fix(request: AuditRequest) -> CorrectedCommand:
-    """Return the first launch corrected. Raises as ``audit``."""
+    """Return the launches corrected, each of several under a comment with its name and place.
+
+    Raises as ``audit``.
+    """
     launches = _launches(request)
-    judged = judge_launch(launches[0], _context(request))
-    corrected = correct(judged)
-    notes = [f"changed: {found.about}: {found.fix} [{found.id}]" for found in corrected.changed]
-    notes += [f"left to you: {found.about}: {found.fix} [{found.id}]" for found in corrected.left]
-    if len(launches) > 1:
-        notes.append(f"{len(launches) - 1} more launches of the source are not shown")
-    errors = any(found.severity == "error" for found in corrected.left)
-    return CorrectedCommand(corrected.text, tuple(notes), errors)
+    context = _context(request)
+    texts: list[str] = []
+    notes: list[str] = []
+    errors = False
+    for judged in with_neighbours([judge_launch(launch, context) for launch in launches]):
+        launch, corrected = judged.understood.launch, correct(judged)
+        title = " ".join(part for part in (launch.name, f"({launch.place})") if part)
+        several = len(launches) > 1
+        texts.append(f"# {title}\n{corrected.text}" if several else corrected.text)
+        whose = f"{launch.name or launch.place}: " if several else ""
+        for word, found_of in (("changed", corrected.changed), ("left to you", corrected.left)):
+            notes += [f"{whose}{word}: {it.about}: {it.fix} [{it.id}]" for it in found_of]
+        errors |= any(found.severity == "error" for found in corrected.left)
+    return CorrectedCommand("\n".join(texts), tuple(notes), errors)
 
 
 def _launches(request: AuditRequest) -> list[Launch]:
