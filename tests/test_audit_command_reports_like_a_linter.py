@@ -45,6 +45,15 @@ def test_a_clean_command_exits_0(tmp_path: Path) -> None:
     assert "starts and does what it says" in result.output
 
 
+def test_what_was_not_judged_is_not_called_working(tmp_path: Path) -> None:
+    result = run(tmp_path, f"{SOUND} -pp 2", "--no-compare", machine=MACHINE.replace("2", "4", 1))
+    assert result.return_value == 0
+    assert "does what it says" not in result.output
+    assert "whether its memory suffices was not judged" in result.output
+    assert "no figure: pipeline-parallel ranks are not modelled" in result.output
+    assert "tok/s" not in result.output
+
+
 def test_an_error_exits_1_and_names_its_place(tmp_path: Path) -> None:
     result = run(tmp_path, f"{SOUND} \\\n  --enable-expert-parallel\n", "--no-compare")
     assert result.return_value == 1

@@ -171,6 +171,8 @@ def _rate_figures(
         why = "the server does not start"
     elif machine is None or option is None or understood.context.vendor != "nvidia":
         why = "the machine or the option is not one that the speed models know"
+    elif (understood.number("pp") or 1) > 1:
+        why = "the speed of pipeline-parallel ranks is not modelled"
     elif not rates:
         why = "not asked for"
     if why is not None or machine is None or option is None:

@@ -47,12 +47,18 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
     what = _OUTCOMES[launch.outcome]
     if launch.engine not in ("vllm", "llama.cpp") and launch.outcome == "works":
         what = "not judged beyond image, ports and cards"
+    elif (launch.engine, launch.outcome) == ("vllm", "works") and not _pool_known(launch):
+        what = "nothing seen that stops it; whether its memory suffices was not judged"
     lines.append(f"{head}: {what} ({told or nothing})")
     lines += _figure_lines(launch)
     lines += _change_lines(launch.changes)
     if launch.unread:
         lines += _wrapped("Not read  ", "; ".join(launch.unread))
     return "\n".join(lines)
+
+
+def _pool_known(launch: AuditedLaunch) -> bool:
+    return launch.predictions.kv_pool_blocks is not None
 
 
 def _finding_lines(finding: AuditFinding) -> list[str]:
