@@ -47,19 +47,14 @@ except KeyboardInterrupt:
 """
 
 STAGES = {
-    "waiting for the server": ("", 1),
     "asking what the server offers": ("", 1),
     "cold prompt 1": ("first token", 1),
     "settling": ("decode", 1),
     "window 1": ("decode", 1),
     "fill: ": ("fill", 1),
-    "fill: one request": ("fill", 1),
-    "gates: multi-turn": ("gates", 1),
     "gates: needle": ("gates", 1),
     "ladder": ("ladder c=1 context=600", 1),
-    "prompt ladder": ("prompt ladder", 1),
     "mixed: ": ("mixed", 3),
-    "chat": ("chat", 1),
     "soak": ("soak", 1),
 }
 

@@ -139,6 +139,13 @@ def test_a_server_that_restarts_decides_nothing(tmp_path: Path) -> None:
     assert report.causes[0].id == "restarted"
 
 
+def test_without_a_plan_a_rate_in_doubt_is_said_to_be(tmp_path: Path) -> None:
+    faults = json.dumps([{"kind": "reboot", "at": [5], "after": 30}])
+    with known_server(tmp_path, *POOL, "--faults", faults) as known:
+        _, report = verified(known.url, repeats=2, concurrency=3)
+    assert "not to be relied on: the server restarted" in report.statement
+
+
 def test_a_server_that_dies_on_its_first_request_is_an_environment_problem(tmp_path: Path) -> None:
     faults = json.dumps([{"kind": "die", "at": [0], "after": 0}])
     with (

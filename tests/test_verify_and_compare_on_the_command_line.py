@@ -136,6 +136,7 @@ def test_an_interrupt_leaves_a_whole_document(tmp_path: Path, sent: signal.Signa
         pytest.param(("--url", "h", "--c", "0"), 2, "--c", id="no-streams"),
         pytest.param(("--url", "h", "--ctx", "9G"), 2, "tokens", id="context"),
         pytest.param(("--url", "h", "--api-key-env", "NO_SUCH"), 2, "NO_SUCH", id="no-key"),
+        pytest.param(("--url", "h", "--export-bench", "bad.yaml"), 2, "--force", id="export-there"),
         pytest.param(("--url", "h", "--rate-only", "--fill"), 2, "--rate-only", id="contradiction"),
     ],
 )

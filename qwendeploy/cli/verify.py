@@ -142,6 +142,10 @@ def command(
         return _self_test(as_json)
     if boots is not None and plan is None:
         raise UserError("a server is started anew from a plan", where="--boots", hint="give PLAN")
+    if export_bench is not None and export_bench.exists() and not force:
+        raise UserError(
+            "exists already", where=f"--export-bench {export_bench}", hint="--force overwrites it"
+        )
     limits = {name: settings.pop(name) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
     deadlines = {"first": settings.pop("timeout_first"), "gap": settings.pop("timeout_gap")}
     settings["keep_requests"] = settings["keep_requests"] or export_bench is not None
@@ -189,11 +193,11 @@ def command(
         _show(problem.result, as_json=as_json)
         click.echo(f"error: {problem}", err=True)
         return problem.exit_code
-    if export_bench is not None:
-        api.export_bench(run, export_bench, force=force)
     _show(report, as_json=as_json)
     if not as_json:
         click.echo(f"written: {directory} (run.json, verify.json, verify.txt, report.html)")
+    if export_bench is not None:
+        api.export_bench(run, export_bench, force=force)
     return report.exit_code
 
 

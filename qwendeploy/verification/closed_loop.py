@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -264,10 +264,17 @@ class ClosedLoop:
             reasons=reasons,
             distributions=tuple(self._distributions(inside)),
             server=server,
-            notes=("the server failed too many requests; the load was ended",)
-            if self.streams.broken.is_set()
-            else (),
+            notes=tuple(self._notes(inside)),
         )
+
+    def _notes(self, inside: list[Record]) -> Iterator[str]:
+        """Yield why a plateau ended early or showed nothing."""
+        if self.streams.broken.is_set():
+            yield "the server failed too many requests; the load was ended"
+        elif not inside and self.from_ is None:
+            yield f"not every stream finished a request within {self.settings.warm_up_s:g} s"
+        elif not inside:
+            yield "no request finished in the plateau: it was too short (--seconds)"
 
     def _figures(
         self, inside: list[Record], windows: list[Window]

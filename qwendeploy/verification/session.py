@@ -1,7 +1,7 @@
 """One verification from first contact to run document, saved as it goes.
 
-The document on disk is whole after every stage and every few seconds in between; an interrupt or a
-server that dies leaves what was measured, marked as such.
+The document on disk is whole after every stage and, but for the arrays of requests, every few
+seconds in between; an interrupt or a server that dies leaves what was measured, marked as such.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ class Session:
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
             if self.surface is not None and self.directory is not None:
-                document = self.document()
+                # arrays of requests take seconds to write, in which no chunk would be read
+                document = self.document().model_copy(update={"requests": ()})
                 writing = asyncio.to_thread(write_run, self.directory, document)
                 self._writing = asyncio.create_task(writing)
                 with contextlib.suppress(EnvironmentProblem):  # tried again, and told, at the end

@@ -14,6 +14,7 @@ from qwendeploy.documents import Cause, Plan, RunDocument, Tool, Verdict, Verify
 from qwendeploy.errors import ExitCode
 from qwendeploy.verification.beforehand import make_room
 from qwendeploy.verification.causes import likely_causes
+from qwendeploy.verification.doubts import undecidable
 from qwendeploy.verification.drafting import acceptance_of
 from qwendeploy.verification.evidence import warned
 from qwendeploy.verification.expected import decisive_differences
@@ -178,6 +179,8 @@ def _without_plan(run: RunDocument) -> Overall:
     """Return what can be said of a run that no plan predicted: it came through, gates held."""
     failed = [gate.id for gate in run.gates if gate.outcome == "failed"]
     text = "measured without a plan: nothing to confirm"
+    if doubt := undecidable(run):
+        text += f"; the rate is not to be relied on: {doubt}"
     if failed:
         return Overall(None, False, f"{text}; failed gates: {', '.join(failed)}", ExitCode.REFUTED)
     if run.status != "complete":
