@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ def by_every_pair(prompts: list[Prompt], chunks: list[list[float]]) -> list[floa
         gaps = [
             b - a
             for times in chunks
-            for a, b in zip(times, times[1:], strict=False)
+            for a, b in pairwise(times)
             if a < first and b > sent
         ]
         found.append(max(gaps, default=None))
