@@ -57,7 +57,9 @@ def test_slices_are_never_joined(planned: Run, wish: tuple[str, str]) -> None:
 def test_whole_card_beside_a_parent_is_taken(planned: Run) -> None:
     found = planned(MIXED)
     assert found.code == 0, found.err
-    assert "MIG" not in found.out.split("Expect")[0]
+    said, _, chosen = found.out.split("Expect")[0].partition("\nGPUs ")
+    assert "MIG" not in said
+    assert "not 0: in MIG mode" in chosen
 
 
 def test_parent_without_a_slice_is_refused_by_name(planned: Run) -> None:
