@@ -207,6 +207,7 @@ class HotCards:
     """Stands in for NVML: one card that is throttled and shared."""
 
     offered = True
+    names = ("NVIDIA H200",)
 
     def __init__(self, **_: Any) -> None:
         pass

@@ -31,6 +31,7 @@ def test_rate_and_fill_confirm_a_true_plan(tmp_path: Path) -> None:
     assert run.server is not None and run.server.version == "0.22.0"
     assert run.server.drafting is True
     assert run.machine_id is not None
+    assert run.plan == small_plan().model_copy(update={"alternatives": (), "trace": ()})
     step = next(step for step in run.steps if step.shape == "decode")
     assert step.server["acceptance_length"] == pytest.approx(2.0, abs=0.05)
     assert step.context_mean == pytest.approx(600, rel=0.6)

@@ -57,22 +57,25 @@ def data_import(
 ) -> Imported:
     """Add the loads of a result file to one's own table, all or none.
 
-    ``stated`` are fields of ``tables.importers.rows.Statement``; they outrank the plan's.
+    ``stated`` are fields of ``tables.importers.rows.Statement``; they outrank the plan's, which
+    a run of this program brings along.
 
     Raises:
         UserError: an unknown format, GPU or weights, a contradiction, or a second import.
         DataError: a value of the file is bad; nothing was added.
     """
+    from qwendeploy.documents.files import read_plan
     from qwendeploy.errors import UserError
     from qwendeploy.tables import importing
     from qwendeploy.tables.importers import read_points
     from qwendeploy.tables.importers.rows import state
-    from qwendeploy.verification.importable import refuse_other_server
+    from qwendeploy.verification.importable import plan_of_run, run_in
 
-    if plan_file is not None:
-        refuse_other_server(file, plan_file)
+    run = run_in(file)
+    given = read_plan(plan_file) if plan_file is not None else None
+    plan = plan_of_run(file, run, given, described="gpu" in stated)
     try:
-        statement = state(stated, plan_file)
+        statement = state(stated, plan, run)
     except UserError:
         read_points(
             file, format=format, skip_bad=skip_bad

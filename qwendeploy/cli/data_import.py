@@ -25,7 +25,7 @@ FORMATS = (
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--gpu", metavar="NAME", help="GPU the server ran on; needed unless --plan says it.")
+@click.option("--gpu", metavar="NAME", help="GPU the server ran on; known where a plan is.")
 @click.option("--gpus", "gpu_count", type=click.IntRange(1, 64), help="Number of GPUs.")
 @click.option("--vram", "gpu_vram_gib", type=FiniteRange(1), metavar="GIB")
 @click.option("--interconnect", type=click.Choice(["nvlink", "pcie", "unified", "none"]))
@@ -64,7 +64,7 @@ def command(file: Path, as_json: bool, **settings: Any) -> None:
     Reads vllm bench serve, guidellm, aiperf, genai-perf, inference-perf, llm-inference-bench,
     llama-bench, llama-batched-bench and our run.json.
     What a benchmark cannot know (GPU, weights, drafts) is stated here; what is not stated stays
-    empty.
+    empty. A run.json of `verify PLAN` brings its plan along and needs nothing.
     """
     dry_run = settings.pop("dry_run")
     options = {name: settings.pop(name) for name in ("format", "skip_bad", "plan_file")}

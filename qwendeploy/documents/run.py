@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from qwendeploy.documents.base import Document, Model
+from qwendeploy.documents.plan import Plan
 from qwendeploy.figures import Figure
 
 Outcome = Literal["confirmed", "refuted", "inconclusive"]
@@ -250,6 +251,10 @@ class RunDocument(Document):
     plan_id: str | None = None
     machine_id: str | None = None
     """Digest of the serving machine, from the plan; unlike machines are not compared."""
+    plan: Plan | None = None
+    """The plan that was measured, without the options that lost."""
+    gpus: tuple[str, ...] = ()
+    """Names of the GPUs that were watched, if the server ran beside the client."""
     operating_point: dict[str, Any] = Field(default_factory=dict)
     server: ServerFacts | None = None
     client: ClientFacts | None = None

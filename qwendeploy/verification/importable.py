@@ -7,36 +7,41 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from qwendeploy.documents import RunDocument, VerifyReport
-from qwendeploy.documents.files import read_plan
+from qwendeploy.documents import Plan, RunDocument, VerifyReport
 from qwendeploy.errors import UserError
 from qwendeploy.verification.expected import decisive_differences
 
 
-def refuse_other_server(run_file: Path, plan_file: Path) -> None:
-    """Refuse a run whose server told that it ran something else than the plan.
+def plan_of_run(
+    run_file: Path, run: RunDocument | None, stated: Plan | None, *, described: bool
+) -> Plan | None:
+    """Return the plan that describes a run's server: the one stated, else the run's own.
 
-    Files that are no run of this program are left to their own reader.
+    ``described`` says that the user states the machine: then a server that ran something else
+    than the run's own plan is described by that alone. Without a run of this program the plan is
+    the one stated.
 
     Raises:
-        UserError: the server did not run the plan, or the plan cannot be read.
+        UserError: the server told that it ran something else than the plan.
     """
-    run = _run_of(run_file)
-    if run is None or run.server is None:
-        return
-    differences = decisive_differences(read_plan(plan_file), run.server)
-    if differences:
-        text = ", ".join(
-            f"{what} {applied} instead of {asked}" for what, asked, applied in differences
-        )
-        raise UserError(
-            f"the server did not run the plan: {text}",
-            where=str(run_file),
-            hint="state what ran (--gpu, --checkpoint, …) instead of --plan",
-        )
+    plan = stated or (run.plan if run else None)
+    if plan is None or run is None or run.server is None:
+        return plan
+    differences = decisive_differences(plan, run.server)
+    if not differences:
+        return plan
+    if stated is None and described:
+        return None
+    text = ", ".join(f"{what} {applied} instead of {asked}" for what, asked, applied in differences)
+    raise UserError(
+        f"the server did not run the plan: {text}",
+        where=str(run_file),
+        hint="state what ran (--gpu, --checkpoint, …) instead of the plan",
+    )
 
 
-def _run_of(path: Path) -> RunDocument | None:
+def run_in(path: Path) -> RunDocument | None:
+    """Return the run that a file holds or reports on, ``None`` if it holds none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))
         if document.get("schema") == "qwendeploy/verify":

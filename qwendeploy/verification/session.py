@@ -62,6 +62,9 @@ class Session:
         if target.model is None and plan is not None:
             target = replace(target, model=plan.served_model_name)
         self.target, self.settings, self.plan = target, settings, plan
+        # what lost is most of a plan's length, and the run is written every few seconds
+        without = {"alternatives": (), "trace": ()}
+        self._measured_plan = plan.model_copy(update=without) if plan else None
         self.directory, self.told = directory, told
         self.inputs = inputs or {}
         self.point = operating_point(plan, settings)
@@ -79,6 +82,7 @@ class Session:
         self.fill = Fill(reason="not tested")
         self.gates: tuple[Gate, ...] = ()
         self.gone = False
+        self.gpu_names: tuple[str, ...] = ()
         self.surface: Surface | None = None
         self.load: DecodeLoad | None = None
         self.client: Client | None = None
@@ -96,6 +100,7 @@ class Session:
         self.loop_name = type(asyncio.get_running_loop()).__module__.split(".")[0]
         local = is_loopback(urlsplit(self.target.base_url).hostname or "")
         gpus = Gpus(local=local, indices=self.plan.gpu_indices if self.plan else ())
+        self.gpu_names = gpus.names
         saving = asyncio.create_task(self._save_regularly())
         lag = asyncio.create_task(self.lateness.run())
         try:
@@ -252,6 +257,8 @@ class Session:
             level=self.settings.level,
             plan_id=self.plan.plan_id if self.plan else None,
             machine_id=machine_id(self.plan) if self.plan else None,
+            plan=self._measured_plan,
+            gpus=self.gpu_names,
             operating_point=self.point.as_dict(),
             server=facts,
             client=client,

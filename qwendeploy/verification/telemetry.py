@@ -33,6 +33,14 @@ class Gpus:
         """Whether telemetry can be read here."""
         return bool(self._handles)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the GPUs that can be read; one without a name is left out."""
+        told = (self._ask("nvmlDeviceGetName", handle) for _, handle in self._handles)
+        return tuple(
+            name.decode() if isinstance(name, bytes) else str(name) for name in told if name
+        )
+
     def _open(self, indices: tuple[int, ...]) -> None:
         try:
             import pynvml

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from qwendeploy.documents.files import read_plan
 from qwendeploy.documents.plan import Plan
+from qwendeploy.documents.run import RunDocument
 from qwendeploy.errors import UserError
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.decode import Contexts, DecodeRow, Origin, Status
@@ -20,6 +19,9 @@ from qwendeploy.tables.importers.points import Point
 _SAME_MODEL = re.compile(r"qwen.?3\.[568].?27b", re.IGNORECASE)
 """Qwen3.5, 3.6 and 3.8 27B share one shape, so their rates are of one kind."""
 
+
+BUSY = 0.5
+"""Share of time in use from which a card is taken to serve: decoding keeps it busy throughout."""
 
 _OF_OPTION = (
     *("image", "engine", "engine_version", "tp", "checkpoint", "quant", "kv_cache_dtype"),
@@ -75,18 +77,43 @@ _AS_MEASURED = (
 """Columns that are what a point says."""
 
 
-def state(stated: Mapping[str, Any], plan_file: Path | None = None) -> Statement:
+def state(
+    stated: Mapping[str, Any], plan: Plan | None = None, run: RunDocument | None = None
+) -> Statement:
     """Return the statement of named settings; what they leave open is the plan's, if given.
 
+    Without a plan a run that watched one GPU beside its server tells that one.
+
     Raises:
-        UserError: no GPU is stated, or the plan cannot be read.
+        UserError: no GPU is stated, and neither plan nor run knows it.
     """
-    facts = {**_of_plan(read_plan(plan_file)), **stated} if plan_file else dict(stated)
+    known = _of_plan(plan) if plan else _of_run(run) if run else {}
+    facts = {**known, **stated}
     if facts.get("gpu") is None:
-        raise UserError(
-            "the GPU is not stated", where="--gpu", hint="a benchmark's file does not know it"
-        )
+        raise UserError("the GPU is not stated", where="--gpu", hint=_how_to_state(run))
     return Statement(**facts)
+
+
+def _of_run(run: RunDocument) -> dict[str, Any]:
+    """Return the GPU that a run saw at work: one beside the client that was busy meanwhile.
+
+    A tunnel makes a remote server look local; the card here is then idle.
+    """
+    readings = [gpu.get("utilization") for point in run.timeline for gpu in point.gpu]
+    busy = max((share for share in readings if isinstance(share, float)), default=0.0)
+    return {"gpu": run.gpus[0]} if len(run.gpus) == 1 and busy >= BUSY else {}
+
+
+def _how_to_state(run: RunDocument | None) -> str:
+    """Return what to do about an unknown GPU."""
+    if run is None:
+        return "a benchmark's file does not know it"
+    why = "this run was made without a plan and saw no GPU at work beside its server"
+    if run.plan_id and run.plan is None:
+        why = f"this run keeps no copy of its plan {run.plan_id}"
+    elif len(run.gpus) > 1:
+        why = f"this run saw {len(run.gpus)} GPUs and no plan says which of them served"
+    return f"{why}: give --plan PLAN, or --gpu NAME and --gpus N"
 
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
