@@ -75,7 +75,7 @@ def _audited(
     understood = judged.understood
     launch = understood.launch
     option = option_of(understood)
-    point = point_of(understood, judged.view, concurrency, context)
+    point = point_of(understood, judged.view, option, concurrency, context)
     predictions = predictions_of(
         understood, judged.view, option, point, judged.findings, rates=compare
     )

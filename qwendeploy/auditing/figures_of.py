@@ -41,14 +41,20 @@ class Point:
 
 
 def point_of(
-    understood: Understood, view: PoolView | None, concurrency: int | None, context: int | None
+    understood: Understood,
+    view: PoolView | None,
+    option: Option | None,
+    concurrency: int | None,
+    context: int | None,
 ) -> Point:
     """Return the operating point: as asked, else what the launch's seats and use suggest."""
     assumed = concurrency is None or context is None
-    seats = int(understood.number("max_num_seqs") or DEFAULT_CONCURRENCY)
+    known = option.max_num_seqs if option is not None else understood.number("max_num_seqs")
+    seats = int(known or DEFAULT_CONCURRENCY)
     if concurrency is None:
         concurrency = min(seats, DEFAULT_CONCURRENCY)
-    length = view.max_model_len if view is not None else 32768
+    length = (option.max_model_len if option is not None else None) or 32768
+    length = view.max_model_len if view is not None else length
     if context is None:
         hinted = understood.context.hints.max_context
         context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)

@@ -20,18 +20,26 @@ from qwendeploy.auditing.understand import Understood
 from qwendeploy.documents import Option
 from qwendeploy.documents.option import KvDtype
 from qwendeploy.errors import UserError
-from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.models.gguf_memory import GgufMemory, largest_context
 from qwendeploy.models.kv_layout import FULL_LAYERS, NATIVE_LENGTH
-from qwendeploy.models.rest_term import VISION_GIB
-from qwendeploy.planning.gguf import CACHE_TYPES, PHYSICAL_BATCH, SMALL_SLOT
+from qwendeploy.planning.gguf import (
+    CACHE_TYPES,
+    PHYSICAL_BATCH,
+    PROJECTOR_GIB,
+    SMALL_SLOT,
+    card_memory,
+    reserve_gib,
+    room_text,
+)
 from qwendeploy.tables.checkpoints import checkpoint_rows
 
 LAYERS = 64
 AUTO_SLOTS = 4
 """Slots where none are stated; they share the whole context."""
+BY_TENSORS = ("tensor", "row")
+"""Ways of splitting that put a part of every layer on every card."""
 LEAST_FITTED = 4096
 """Tokens down to which the server shortens a context that is not stated (``--fit-ctx``)."""
-FREE_GIB = 0.3
 DRAFT_BUFFERS_GIB = 1.0
 """Compute buffers of a draft context of its own (1,042 MiB on an RTX 4090, llama.cpp pull request
 27489); builds that share them need none."""
@@ -116,7 +124,7 @@ def gguf_option(understood: Understood) -> Option | None:
     keys, values = (_OUR_CACHES.get(kind) for kind in launch.cache_types)
     if not checkpoint or not launch.context or not launch.slots or keys is None or keys != values:
         return None
-    by_tensors = launch.settings.text("--split-mode") in ("tensor", "row")
+    by_tensors = launch.settings.text("--split-mode") in BY_TENSORS
     return Option(
         engine="llama.cpp",
         image=understood.image,
@@ -189,7 +197,7 @@ def _length(launch: GgufLaunch, place: Place) -> Iterator[Finding]:
 
 
 def _cards(understood: Understood, settings: LlamaSettings) -> tuple[float, int]:
-    """Return the memory of the cards in use, GiB, less what stays free, and their number."""
+    """Return what each card in use gives the server on average, GiB, and how many there are."""
     machine = understood.context.machine
     if machine is None:
         return 0.0, 0
@@ -200,37 +208,41 @@ def _cards(understood: Understood, settings: LlamaSettings) -> tuple[float, int]
         count = min(count, 1)
     elif devices and devices != "none":
         count = min(count, len(devices.split(",")))
-    memory = sum(sorted(sizes)[:count]) / 1024
-    return (memory - FREE_GIB * count if memory else 0.0), count
+    used = sorted(sizes)[:count]
+    if not used or not all(used):
+        return 0.0, count
+    # Layers are split by what each card has free; a split by tensors is held back by the smallest.
+    each = used[0] if settings.text("--split-mode") in BY_TENSORS else sum(used) / len(used)
+    display = any(bool(gpu.display) for gpu in machine.gpus)
+    return each / 1024 - reserve_gib(machine, display), count
 
 
 _HELD_BACK = ("--override-tensor", "--n-cpu-ffn", "--cpu-moe", "--rpc")
 """Options with which a part of the weights lies elsewhere, by rules that are not followed here."""
 
 
-def _needs(launch: GgufLaunch, context: int, share: float = 1.0) -> tuple[GgufMemory, float, float]:
-    """Return what is needed with a share of the layers, and the lower and upper end with extras.
+def _needs(
+    launch: GgufLaunch, context: int, cards: int, share: float = 1.0
+) -> tuple[GgufMemory, float, float]:
+    """Return what each card holds of a share of the layers, and both ends of it with extras.
 
     Raises:
         UserError: a cache type is none of llama.cpp's.
     """
     settings = launch.settings
-    keys, values = launch.cache_types
-    cells = 0 if settings.on("--kv-offload") is False else round(context * share)
-    low_slots = 1 if launch.unified else launch.slots or 1
-    physical = settings.whole("--ubatch-size", PHYSICAL_BATCH) or PHYSICAL_BATCH
-    need = gguf_memory(
+    need = card_memory(
         (launch.size_gib or 0.0) * share,
-        context=cells,
-        slots=low_slots,
-        cache_type_k=keys,
-        cache_type_v=values,
-        physical_batch=physical,
+        cards=max(1, cards),
+        context=0 if settings.on("--kv-offload") is False else round(context * share),
+        slots=1 if launch.unified else launch.slots or 1,
+        cache_types=launch.cache_types,
+        physical_batch=settings.whole("--ubatch-size", PHYSICAL_BATCH) or PHYSICAL_BATCH,
     )
     low, high = need.total.low, need.total.high
-    on_card = settings.on("--mmproj-offload") is not False
-    if settings.text("--mmproj") is not None and on_card:
-        low, high = low + VISION_GIB, high + VISION_GIB
+    images = settings.images
+    if images != "off" and settings.on("--mmproj-offload") is not False:
+        high += PROJECTOR_GIB
+        low += PROJECTOR_GIB if images == "on" else 0.0
     if "draft-mtp" in (settings.text("--spec-type") or ""):
         extra = need.cache_gib / FULL_LAYERS
         low, high = low + extra, high + extra + DRAFT_BUFFERS_GIB
@@ -248,8 +260,8 @@ def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[F
         return
     length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE_LENGTH)
     try:
-        need, low, high = _needs(launch, length, layers / LAYERS)
-        whole_high = _needs(launch, length)[2]
+        need, low, high = _needs(launch, length, count, layers / LAYERS)
+        whole_high = _needs(launch, length, count)[2]
     except UserError:
         return
     if no_card or layers < LAYERS:
@@ -263,7 +275,7 @@ def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[F
         return
     if no_card or not free or (low <= free and high <= free):
         return
-    longest = _longest(launch, free) if layers == LAYERS and low > free else 0
+    longest = _longest(launch, free, count) if layers == LAYERS and low > free else 0
     yield _too_large(launch, need, (low, high), free, longest, place)
 
 
@@ -293,24 +305,26 @@ def _fitted(
         f"--ctx-size {length}" if launch.context else "the weights",
         named.place if named is not None and not launch.context else place,
         f"weights {need.weights_gib:.1f} and cache {need.cache_gib + need.states_gib:.1f} GiB do "
-        f"not fit {free:.1f} GiB: without --n-gpu-layers the server leaves layers on the CPU until "
-        "the rest fits, and runs at the host memory's rate",
+        f"not fit {free:.1f} GiB a card: without --n-gpu-layers the server leaves layers on the "
+        "CPU until the rest fits, and runs at the host memory's rate",
         "a smaller quantisation, a shorter context or an 8-bit cache",
         "degraded",
     )
 
 
-def _longest(launch: GgufLaunch, free: float) -> int:
+def _longest(launch: GgufLaunch, free: float, cards: int) -> int:
+    """Return the longest context of the server that fits for sure, tokens."""
     keys, values = launch.cache_types
-    extras = _needs(launch, 0)[2] - _needs(launch, 0)[0].total.high
-    return largest_context(
-        launch.size_gib or 0.0,
-        memory_mib=(free - extras) * 1024,
-        slots=launch.slots or 1,
+    empty, _, high = _needs(launch, 0, cards)
+    each = largest_context(
+        empty.weights_gib,
+        memory_mib=(free - (high - empty.total.high)) * 1024,
+        slots=-(-(launch.slots or 1) // cards),
         cache_type_k=keys,
         cache_type_v=values,
         reserve_gib=0.0,
     )
+    return each * cards
 
 
 def _too_large(
@@ -332,8 +346,7 @@ def _too_large(
         "error" if sure else "warning",
         f"--ctx-size {launch.context}" if launch.context else "the weights",
         place,
-        f"weights {need.weights_gib:.1f}, cache {need.cache_gib + need.states_gib:.1f} and buffers "
-        f"{rest_low:.1f} to {rest_high:.1f} GiB against {free:.1f} GiB",
+        room_text(need, (rest_low, rest_high), free),
         fix,
         "fails_at_start" if sure else None,
     )

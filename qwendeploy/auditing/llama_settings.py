@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from qwendeploy.auditing.text import Place, Word
 from qwendeploy.tables.llama_flags import LlamaFlag, find_llama_flag, flags_by_variable
@@ -76,6 +77,15 @@ class LlamaSettings:
         """Say whether a switch is on, ``None`` where it is absent."""
         setting = self.last(flag)
         return None if setting is None else not setting.negative
+
+    @property
+    def images(self) -> Literal["on", "off", "found"]:
+        """Say whether a projector is loaded; ``found``: where the repository has one."""
+        if self.on("--mmproj-auto") is False:
+            return "off"
+        if any(self.last(flag) is not None for flag in ("--mmproj", "--mmproj-url")):
+            return "on"
+        return "found" if self.last("--hf-repo") is not None else "off"
 
     def whole(self, flag: str, default: int) -> int | None:
         """Return a whole number, the default where it is absent, ``None`` if it is not known."""

@@ -262,6 +262,13 @@ class _Values:
             if number is not None:
                 place = port.place if port is not None else None
                 self.found["port"] = Effective("port", number, port is not None, place)
+            images = self.llama.images
+            stated = self.llama.last("--mmproj-auto" if images == "off" else "--mmproj")
+            place = stated.place if stated is not None else None
+            why = "" if stated else "images are on where the weights come with a projector"
+            self.found["text_only"] = Effective(
+                "text_only", images == "off", stated is not None, place, why
+            )
             return self.found
         if self.launch.engine != "vllm":
             self._whole("port", "--port", 30000)

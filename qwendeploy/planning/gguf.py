@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qwendeploy.documents import KvDtype, Option, Workload
+from qwendeploy.documents import KvDtype, Machine, Option, Workload
 from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.planning.box import Box
@@ -110,10 +110,51 @@ def resolve_gguf(option: Option, scene: Scene) -> Candidate | Rejection:
 
 def budget_gib(scene: Scene) -> float:
     """Return what one card gives a server, GiB."""
-    windows = scene.box.machine.os == "wsl2" and not scene.box.machine.unified_memory
-    reserve = RESERVE_GIB
-    reserve += WINDOWS_GIB if windows else DISPLAY_GIB if scene.box.display else 0.0
-    return scene.box.memory_bytes / GIB - reserve
+    return scene.box.memory_bytes / GIB - reserve_gib(scene.box.machine, scene.box.display)
+
+
+def reserve_gib(machine: Machine, display: bool) -> float:
+    """Return what a server leaves free on one card, GiB."""
+    windows = machine.os == "wsl2" and not machine.unified_memory
+    return RESERVE_GIB + (WINDOWS_GIB if windows else DISPLAY_GIB if display else 0.0)
+
+
+def card_memory(
+    size_gib: float,
+    *,
+    cards: int,
+    context: int,
+    slots: int,
+    cache_types: tuple[str, str],
+    physical_batch: int,
+    projector_gib: float = 0.0,
+) -> GgufMemory:
+    """Return what each card of a server holds: the projector whole, of all else its share.
+
+    ``context`` and ``slots`` are the server's, over all of its cards.
+
+    Raises:
+        UserError: a cache type is not one of llama.cpp's.
+    """
+    keys, values = cache_types
+    return gguf_memory(
+        size_gib / cards + projector_gib,
+        context=-(-context // cards),
+        slots=-(-slots // cards),
+        cache_type_k=keys,
+        cache_type_v=values,
+        physical_batch=physical_batch,
+    )
+
+
+def room_text(parts: GgufMemory, buffers: tuple[float, float], budget: float) -> str:
+    """Return the parts of a card's memory beside what may be used of it."""
+    low, high = buffers
+    return (
+        f"weights {parts.weights_gib:.1f}, cache {parts.cache_gib:.1f}, states "
+        f"{parts.states_gib:.1f} and buffers {low:.1f} to {high:.1f} GiB against {budget:.1f} GiB "
+        "a card"
+    )
 
 
 def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rejection:
@@ -129,23 +170,19 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
             would_return=f"--ctx {NATIVE_LENGTH} or less",
         )
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
-    size = (row.gib_loaded or scene.knowledge.files_gib(row)) / option.tp
-    size += PROJECTOR_GIB if scene.workload.vision else 0.0
     budget = budget_gib(scene)
 
     def of(slots: int) -> GgufMemory:
         cache = CACHE_TYPES[option.kv_cache_dtype]
-        # Tensor split: every card holds its share of weights, keys, values and states.
-        share = -(-slots * length // option.tp)
-        whole = gguf_memory(
-            size,
-            context=share,
-            slots=-(-slots // option.tp),
-            cache_type_k=cache,
-            cache_type_v=cache,
+        return card_memory(
+            row.gib_loaded or scene.knowledge.files_gib(row),
+            cards=option.tp,
+            context=slots * length,
+            slots=slots,
+            cache_types=(cache, cache),
             physical_batch=scene.pins.max_num_batched_tokens or PHYSICAL_BATCH,
+            projector_gib=PROJECTOR_GIB if scene.workload.vision else 0.0,
         )
-        return whole
 
     fitting = next((n for n in range(wanted, 0, -1) if of(n).total.value <= budget), 0)
     if fitting and scene.pins.max_num_seqs and fitting < wanted:
@@ -159,11 +196,11 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
         )
     if fitting:
         return SlotMemory(fitting, length, of(fitting))
-    return _no_room(of(1), size, option, scene)
+    return _no_room(of(1), option, scene)
 
 
-def _no_room(one: GgufMemory, size: float, option: Option, scene: Scene) -> Rejection:
-    budget = budget_gib(scene)
+def _no_room(one: GgufMemory, option: Option, scene: Scene) -> Rejection:
+    budget, size = budget_gib(scene), one.weights_gib
     short = one.total.value - budget
     empty = one.total.value - one.cache_gib
     if empty > budget:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qwendeploy.documents import PlanWarning, Predictions
 from qwendeploy.planning.candidate import Candidate, Memory, SlotMemory
-from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib
+from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib, room_text
 from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
@@ -83,9 +83,8 @@ def _tight_card(best: Scored, scene: Scene) -> Iterator[PlanWarning]:
     parts = memory.parts
     yield PlanWarning(
         rule="gguf-does-not-fit",
-        text=f"weights {parts.weights_gib:.1f}, cache {parts.cache_gib:.1f} and buffers "
-        f"{parts.workspace.low:.1f} to {parts.workspace.high:.1f} GiB against {budget:.1f} GiB: if "
-        "it does not start, a shorter --ctx or fewer requests at once",
+        text=room_text(parts, (parts.workspace.low, parts.workspace.high), budget)
+        + ": if it does not start, a shorter --ctx or fewer requests at once",
     )
 
 
