@@ -181,3 +181,55 @@ def test_every_launch_of_a_file_is_corrected_under_its_name(tmp_path: Path) -> N
     assert keys["entrypoint"] == ["vllm", "serve"]
     assert keys["command"][keys["command"].index("--max-num-seqs") + 1] == "8"
     assert {note.partition(":")[0] for note in corrected.notes} == {"a", "b"}
+
+
+CARD_3090 = {"gpu": "NVIDIA GeForce RTX 3090", "count": 1, "vram_mib": 24576}
+LLAMA = "llama-server -m Qwen3.6-27B-Q4_K_M.gguf --host 127.0.0.1 -ngl 99 -c 32768 -np 1 -fa on"
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("-ctk q4_9 -ctv q4_0", "-ctk q4_0"),
+        ("-ctk q8_1 -ctv q8_0", "-ctk q8_0"),
+        ("--spec-tokens 3", "--spec-draft-n-max 3"),
+        ("--num-speculative-tokens 3", "--spec-draft-n-max 3"),
+        ("--spec-type draft-mpt --spec-draft-n-max 2", "--spec-type draft-mtp"),
+        ("--spec-type draft-mtp,ngram-mop", "--spec-type draft-mtp,ngram-mod"),
+        ("--max-num-batched-tokens 512", "--batch-size 512"),
+    ],
+)
+def test_a_llama_server_gets_the_nearest_value_it_takes(
+    given: str, written: str, tmp_path: Path
+) -> None:
+    corrected = _fixed(f"{LLAMA} {given}", "run.sh", tmp_path)
+    assert written in corrected.text
+    again = judge_launch(read_launch_text(corrected.text, "run.sh")[0], described(CARD_3090))
+    assert not any(found.severity == "error" for found in again.findings)
+
+
+@pytest.mark.parametrize(
+    "given", ["--spec-type 3", "--kv-cache-dtype fp8", "-ctk int8", "--spec-type draft-mtp,3"]
+)
+def test_a_value_that_no_option_takes_is_left_to_the_author(given: str, tmp_path: Path) -> None:
+    corrected = _fixed(f"{LLAMA} {given}", "run.sh", tmp_path)
+    assert given in corrected.text
+    assert corrected.errors_left
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{LLAMA} -ctk q8_1 -ctv q8_0".replace("Q4_K_M", "Q8_0"), "gguf-does-not-fit"),
+        (f"{LLAMA} --spec-tokens 3".replace("32768", "262144"), "gguf-does-not-fit"),
+        (
+            "vllm serve Qwen/Qwen3.6-27B-FP8 --host 127.0.0.1 --kv-cache-dtype fp9",
+            "weights-do-not-fit",
+        ),
+    ],
+)
+def test_memory_is_judged_beside_flags_that_stop_the_start(text: str, name: str) -> None:
+    context = described({**CARD_3090, "vllm_version": "0.24.0"})
+    found = judge_launch(read_launch_text(text, "run.sh")[0], context).findings
+    errors = {item.id for item in found if item.severity == "error"}
+    assert name in errors and errors & {"bad-flag-value", "unknown-flag"}

@@ -14,6 +14,7 @@ from qwendeploy.tables.engine_flags import (
     FlagStatus,
     Status,
     flag_status,
+    nearest_choice,
     spec_config_problems,
     value_problem,
 )
@@ -66,6 +67,7 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
         return
     problem = value_problem(status.row, value)
     if problem is not None:
+        near = nearest_choice(status.row, value or "")
         sure = status.checked and understood.engine_version is not None
         # a number without a digit is none in any release
         sure |= bool(value) and status.row.type in _NUMBERS and not re.search(r"\d", str(value))
@@ -75,7 +77,9 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
             setting.spelt,
             setting.place,
             f"{problem} (vLLM {release})",
-            f"give {setting.spelt} a value that the release takes",
+            f"{setting.name} {near}"
+            if near is not None
+            else f"give {setting.spelt} a value that the release takes",
             "fails_at_start" if sure else None,
         )
 

@@ -24,7 +24,7 @@ def written(settings: LlamaSettings) -> list[Item]:
 
 def _value(setting: LlamaSetting) -> str | None:
     row = setting.row
-    swallowed = row is not None and row.takes == "choice" and setting.value is not None
+    swallowed = row is not None and row.chosen and setting.value is not None
     if swallowed and find_llama_flag(setting.value or "") is not None:
         # The option behind it stands there itself.
         return None
@@ -53,23 +53,34 @@ def _set(items: list[Item], text: str) -> list[Item]:
 
 
 def _as_told(items: list[Item], finding: Finding) -> list[Item]:
-    told = finding.fix.partition(",")[0].partition(" gives ")[0]
+    told = finding.fix.partition(", ")[0].partition(" gives ")[0]
     return _set(items, told) if told.startswith("--") else items
 
 
 def _renamed(items: list[Item], finding: Finding) -> list[Item]:
     """Write the successor in place of an option that is gone or that nobody knows."""
     to = finding.fix.removeprefix("use ") if finding.fix.startswith("use --") else ""
-    to = to.partition(" in place of ")[0].partition(" and ")[0]
+    words = to.partition(" in place of ")[0].split()
     result: list[Item] = []
     for spelt, value in items:
         if spelt != finding.about:
             result.append((spelt, value))
             continue
-        name, _, own = to.partition(" ")
-        if name and spelt != "--mmap":
-            result.append((name, own or value))
+        successors: list[Item] = []
+        for word in words if spelt != "--mmap" else ():
+            if word.startswith("--"):
+                successors.append((word, value))
+            elif successors and word != "and":
+                successors[-1] = (successors[-1][0], word)
+        if any(_refuses(name, given) for name, given in successors):
+            return items
+        result += successors
     return result
+
+
+def _refuses(name: str, value: str | None) -> bool:
+    row = find_llama_flag(name)
+    return row is not None and value is not None and row.refused(value) is not None
 
 
 _EDITS: Mapping[str, Edit] = {

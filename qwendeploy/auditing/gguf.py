@@ -96,8 +96,6 @@ def read_gguf(settings: LlamaSettings) -> GgufLaunch:
     name = settings.text("--model") or settings.text("--hf-file") or tag
     name = name or only_form(repository) or "Q4_K_M"
     named = settings.last("--model") or settings.last("--hf-repo") or settings.last("--hf-file")
-    keys = settings.text("--cache-type-k") or "f16"
-    values = settings.text("--cache-type-v") or "f16"
     return GgufLaunch(
         settings=settings,
         context=settings.whole("--ctx-size", 0),
@@ -106,8 +104,20 @@ def read_gguf(settings: LlamaSettings) -> GgufLaunch:
         layers=None if layers is None else max(0, min(layers, LAYERS)),
         fitted=automatic and settings.text("--fit") != "off",
         size_gib=file_gib(name, repository) if named is not None else None,
-        cache_types=(keys, values),
+        cache_types=(
+            _cache_type(settings, "--cache-type-k"),
+            _cache_type(settings, "--cache-type-v"),
+        ),
     )
+
+
+def _cache_type(settings: LlamaSettings, flag: str) -> str:
+    """Return the cache type, of a misspelt one the type that was meant: it decides the memory."""
+    setting = settings.last(flag)
+    kind = settings.text(flag) or "f16"
+    if setting is None or setting.row is None or kind in setting.row.values:
+        return kind
+    return kind if FORK_CACHE_TYPES.match(kind) else setting.row.nearest(kind) or "f16"
 
 
 def gguf_option(understood: Understood) -> Option | None:

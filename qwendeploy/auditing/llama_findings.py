@@ -25,6 +25,8 @@ _VLLM_NAMES = {
     "--tensor-parallel-size": "--split-mode tensor",
     "--kv-cache-dtype": "--cache-type-k and --cache-type-v",
     "--max-num-batched-tokens": "--batch-size",
+    "--num-speculative-tokens": "--spec-draft-n-max",
+    "--spec-tokens": "--spec-draft-n-max",
     "--download-dir": "LLAMA_CACHE in the environment",
 }
 _WITH_KERNELS = {"f16", "bf16", "q8_0", "q4_0"}
@@ -77,7 +79,7 @@ def _of_setting(
 
 def _unknown(setting: LlamaSetting) -> Finding:
     name = setting.spelt
-    near = _VLLM_NAMES.get(name.replace("_", "-")) or nearest_llama_flag(name)
+    near = _VLLM_NAMES.get(name.replace("_", "-")) or nearest_llama_flag(name, setting.value)
     text = f"llama-server has no {name}: error: invalid argument"
     if not name.startswith("-"):
         text = f"{name!r} belongs to no option: error: invalid argument"
@@ -119,12 +121,15 @@ def _value(setting: LlamaSetting) -> Iterator[Finding]:
     problem, fix, stops = "", f"give {setting.spelt} a value", True
     if value is None:
         problem = "nothing follows it: error: expected value for argument"
-    elif row.takes == "choice" and value not in row.values:
+    elif row.chosen and (word := row.refused(value)) is not None:
         if FORK_CACHE_TYPES.match(value) and "cache" in row.flag:
             return
-        problem = f"{value!r} is not one of {', '.join(row.values[:9])}"
-        fix = f"{row.flag} {row.values[0]}"
+        told = ", ".join(row.values[:11])
+        problem = f"{word!r} is not one of {told}"
+        near = "on" if value.startswith("-") and "on" in row.values else row.nearest(word)
+        fix = f"one of {told}" if near is None else f"{row.flag} {value.replace(word, near)}"
         if value.startswith("-"):
+            fix = f"{row.flag} {near}" if near is not None else fix
             problem = f"it takes the next word, so that {problem}"
     elif row.takes in ("whole", "number"):
         digits = re.match(r"^[-+]?\d+(\.\d+)?", value)

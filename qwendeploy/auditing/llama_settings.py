@@ -25,6 +25,8 @@ _OWN_IMAGE = re.compile(
 _FULL = re.compile(r":full(?:-|$)")
 FORK_CACHE_TYPES = re.compile(r"^(?:turbo\d|tq\d_\d|q6_0|q8_KV|nvfp4|fp8)$", re.IGNORECASE)
 """Cache types that only forks of llama.cpp have (TurboQuant and ik_llama.cpp)."""
+FORK_DRAFTS = frozenset({"mtp", "suffix", "dflash", "ngram", "prompt_lookup", "phantom"})
+"""Ways to draft that only forks of llama.cpp have (ik_llama.cpp and forks of it)."""
 _OFF = {"false", "0", "off", "disabled"}
 
 
@@ -118,6 +120,7 @@ def read_llama(
     fork |= any(item.row is not None and item.row.fork is not None for item in found)
     kinds = [item.value for item in found if item.flag in ("--cache-type-k", "--cache-type-v")]
     fork |= any(FORK_CACHE_TYPES.match(kind) for kind in kinds if kind)
+    fork |= any(item.flag == "--spec-type" and item.value in FORK_DRAFTS for item in found)
     open_ended = tuple(word for word in words if word.symbolic and not _FLAG.match(word.text))
     taken = {(item.value, item.place) for item in found}
     alone = tuple(word for word in open_ended if (word.text, word.place) not in taken)
@@ -145,7 +148,7 @@ def _next_setting(words: tuple[Word, ...], index: int) -> tuple[LlamaSetting | N
     texts = [item.text for item in words[index : index + count]]
     negative = count == 0 and _NEGATIVE.match(word.text) is not None
     given = " ".join(texts) if texts else None
-    if row.takes == "choice" and given is not None and find_llama_flag(given) is not None:
+    if row.chosen and given is not None and find_llama_flag(given) is not None:
         # The server takes an option for the value and stops; the rest is read as it was meant.
         count = 0
     return LlamaSetting(row, word.text, given, word.place, negative), index + count

@@ -17,6 +17,7 @@ from qwendeploy.models.memory import (
 )
 from qwendeploy.planning.fields import FactValue
 from qwendeploy.planning.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
+from qwendeploy.tables.engine_flags import nearest_choice
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
         return None
     if understood.spec_tokens is None or understood.spec.symbolic:
         return None
-    dtype = str(understood.value("kv_cache_dtype") or "auto")
+    dtype = _cache_type(understood)
     if dtype == "auto" and checkpoint.forces_fp8_kv:
         dtype = "fp8"
     capture = understood.number("capture_size")
@@ -280,6 +281,14 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
         max_model_len=int(length),
         kv_cache_bytes=int(stated_bytes) if stated_bytes else None,
     )
+
+
+def _cache_type(understood: Understood) -> str:
+    """Return the cache type, of a misspelt one the type that was meant: it decides the memory."""
+    dtype = str(understood.value("kv_cache_dtype") or "auto")
+    setting = understood.arguments.last("--kv-cache-dtype")
+    row = setting.status.row if setting is not None else None
+    return (nearest_choice(row, dtype) if row is not None else None) or dtype
 
 
 SLIDING_FORK_IMAGES = ("repne/vllm:v3",)

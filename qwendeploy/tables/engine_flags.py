@@ -333,8 +333,8 @@ def value_problem(row: FlagRow, value: str | None) -> str | None:
     if size is None or (size == -1 and row.type == "size"):
         return f"{row.name} takes a size such as 8192 or 8K, not {value!r}"
     if row.type == "choice" and row.choices and value not in row.choices:
-        near = difflib.get_close_matches(value, row.choices, n=1)
-        hint = f"; nearest: {near[0]}" if near else f": {', '.join(row.choices[:8])}"
+        near = nearest_choice(row, value)
+        hint = f"; nearest: {near}" if near else f": {', '.join(row.choices[:8])}"
         return f"{row.name} does not take {value!r}{hint}"
     if row.type == "json" and value.lstrip().startswith("{"):
         try:
@@ -342,6 +342,13 @@ def value_problem(row: FlagRow, value: str | None) -> str | None:
         except ValueError as problem:
             return f"{row.name} is not valid JSON: {problem}"
     return None
+
+
+def nearest_choice(row: FlagRow, value: str) -> str | None:
+    """Return the choice that a refused value is most like; ``None`` if it is taken or like none."""
+    if row.type != "choice" or not row.choices or value in row.choices:
+        return None
+    return next(iter(difflib.get_close_matches(value, row.choices, n=1)), None)
 
 
 def spec_config_problems(
