@@ -15,6 +15,7 @@ from qwendeploy import api
 from qwendeploy.cli.explain import command
 from qwendeploy.diagnosis import load_signatures
 from qwendeploy.documents import PREDICTION_NAMES
+from qwendeploy.documents.files import read_plan
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
 from qwendeploy.planning.rulebook import load_rules
@@ -162,6 +163,26 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_plan_explains_its_flags(plan_file: Path) -> None:
     text = run("--plan", str(plan_file))
     assert "rule" in text
+
+
+def test_a_plan_explains_each_of_its_figures(plan_file: Path) -> None:
+    predictions = read_plan(plan_file).predictions
+    for name in PREDICTION_NAMES:
+        entry = api.explain(name, plan_file=plan_file)[0]
+        figure = getattr(predictions, name)
+        assert (entry.topic, entry.kind) == (name, "figure")
+        if figure is None:
+            assert entry.text[0] == predictions.reasons.get(name, entry.text[0])
+            continue
+        facts = {fact.label: fact.value for fact in entry.facts}
+        assert figure.unit in facts["value"] and facts["kind"] == figure.kind.value
+        assert facts["n"] == str(figure.n)
+        assert facts["band"].startswith("none" if figure.low == figure.high else "[")
+        assert entry.sources == ((figure.source,) if figure.source else ())
+
+
+def test_a_figure_of_a_plan_is_found_however_it_is_spelled(plan_file: Path) -> None:
+    assert "blocks" in run("--plan", str(plan_file), "KV-pool-blocks")
 
 
 def test_a_plan_says_nothing_about_what_it_does_not_hold(plan_file: Path) -> None:

@@ -16,7 +16,7 @@ from qwendeploy import api
     "--plan",
     "plan_file",
     type=click.Path(path_type=Path),
-    help="Explain the decisions of this plan; NAME narrows to an option, rule or flag.",
+    help="Explain the decisions of this plan; NAME narrows to an option, rule, flag or figure.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str | None, plan_file: Path | None, as_json: bool) -> None:
@@ -25,7 +25,7 @@ def command(name: str | None, plan_file: Path | None, as_json: bool) -> None:
 
     Without NAME: the names that are known. Examples: `explain driver-too-old-for-image`,
     `explain --max-num-seqs`, `explain quality`, `explain v0.20.1`, `explain RTX 4090`,
-    `explain --plan plan.yaml nvfp4`.
+    `explain --plan plan.yaml nvfp4`, `explain --plan plan.yaml kv_pool_blocks`.
     """
     if name is None and plan_file is None:
         groups = api.explain_topics()

@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from qwendeploy.documents import Plan
+from qwendeploy.documents import Plan, Predictions
 from qwendeploy.errors import UserError
+from qwendeploy.figures import Figure
 from qwendeploy.reporting.explain_parts import Explanation, Fact
+from qwendeploy.reporting.explain_topics import topics
+from qwendeploy.reporting.verify_text import figure_text
+from qwendeploy.units import format_count, format_tokens
+
+FIGURES = tuple(name for name in Predictions.model_fields if name != "reasons")
+OF_THE_PLAN = ("download_gib", "boot_first_s", "boot_warm_s")
+"""Figures of a plan that no concurrency or context changes."""
 
 
 def explain_plan(plan: Plan, name: str | None) -> tuple[Explanation, ...]:
-    """Return why a plan is as it is; with ``name`` only what concerns that option, rule or flag.
+    """Return why a plan is as it is; with ``name`` only what concerns that option, rule, flag
+    or figure.
 
     Raises:
         UserError: the plan says nothing about ``name``.
     """
     wanted = (name or "").lower()
-    found = [*_settings_of(plan, wanted), *_trace_of(plan, wanted)]
+    found = [
+        *_figures_of(plan, wanted),
+        *_settings_of(plan, wanted),
+        *_trace_of(plan, wanted),
+    ]
     if not wanted:
         found.insert(
             0,
@@ -35,6 +48,52 @@ def explain_plan(plan: Plan, name: str | None) -> tuple[Explanation, ...]:
             hint="leave the name out to see every decision",
         )
     return tuple(found)
+
+
+def _figures_of(plan: Plan, wanted: str) -> Iterable[Explanation]:
+    """Return the figure of that name: at the plan's point, then at the rows beside it."""
+    name = wanted.strip().replace("-", "_").replace(" ", "_")
+    if name in OF_THE_PLAN:
+        yield _figure(name, getattr(plan, name), f"no {name} is known for this plan", ())
+    elif name in FIGURES:
+        point = plan.operating_point
+        beside = [
+            Fact(label=f"c={cell.concurrency}", value=f"{told} at {format_tokens(cell.context)}")
+            for cell in plan.cells
+            if (cell.concurrency, cell.context) != (point.concurrency, point.context)
+            and (figure := getattr(cell.figures, name)) is not None
+            and (told := figure_text(figure)) != figure_text(getattr(plan.predictions, name))
+        ]
+        reason = plan.predictions.reasons.get(name, "the plan gives neither figure nor reason")
+        yield _figure(name, getattr(plan.predictions, name), reason, beside)
+
+
+def _figure(name: str, figure: Figure | None, reason: str, beside: Iterable[Fact]) -> Explanation:
+    """Return what the plan says of a figure, and what it means."""
+    topic = topics().get(name)
+    text = topic.text if topic else ()
+    if figure is None:
+        return Explanation(
+            topic=name, kind="figure", title="not given", text=(reason, *text), facts=tuple(beside)
+        )
+    band = f"[{format_count(figure.low)}, {format_count(figure.high)}] {figure.unit}"
+    exact = figure.low == figure.value == figure.high
+    facts = (
+        Fact(label="value", value=f"{format_count(figure.value)} {figure.unit}"),
+        Fact(label="band", value="none: it is exact" if exact else f"{band}, {figure.level:.0%}"),
+        Fact(label="kind", value=figure.kind.value),
+        Fact(label="n", value=str(figure.n)),
+        *beside,
+    )
+    return Explanation(
+        topic=name,
+        kind="figure",
+        title=f"{name} {figure_text(figure)}",
+        text=text,
+        facts=facts,
+        sources=(figure.source,) if figure.source else (),
+        see_also=("kind",),
+    )
 
 
 def _settings_of(plan: Plan, wanted: str) -> Iterable[Explanation]:
