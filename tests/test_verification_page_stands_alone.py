@@ -154,7 +154,10 @@ def test_outcomes_differ_by_sign_not_by_colour_alone() -> None:
 
 def test_text_fits_one_screen() -> None:
     lines = verify_text(sample_report()).splitlines()
-    assert lines[0].startswith("REFUTED: predicted 300 ± 36 tok/s, measured 301")
+    assert lines[0].startswith("REFUTED: fill refuted: 2 of 3 contexts of 2400 tokens ran;")
+    first = " ".join(line.strip() for line in lines[:3])
+    assert "failed gates: arithmetic; predicted 300 ± 36 tok/s, measured 301" in first
+    assert ": rate confirmed" in first
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
 

@@ -298,34 +298,43 @@ def overall(
     refuted = [verdict for verdict in decisive if verdict.outcome == "refuted"]
     told = rate_sentence(rate)
     if not complete:
-        return Overall("inconclusive", wide, f"{told}; the run is incomplete", _inconclusive())
+        text = f"the run is incomplete; {_beside(rate)}"
+        return Overall("inconclusive", wide, text, _inconclusive())
     if refuted or (fill.tested and fill.outcome == "refuted" and not rate_only) or failed:
-        parts = [told]
-        parts += [f"{v.quantity} refuted ({v.reason})" for v in refuted if v is not rate]
+        parts = [f"{v.quantity} refuted ({v.reason})" for v in refuted if v is not rate]
         if fill.tested and fill.outcome == "refuted":
             parts.append(f"fill refuted: {refuting(fill)}")
         if failed:
             parts.append(f"failed gates: {', '.join(failed)}")
+        parts = [told, *parts] if rate in refuted else [*parts, _beside(rate)]
         return Overall("refuted", wide, "; ".join(parts), ExitCode.REFUTED)
     if differs:
         text = ", ".join(f"{what} {applied} instead of {asked}" for what, asked, applied in differs)
-        told = f"{told}; the server does not run the plan: {text}"
-        return Overall("inconclusive", wide, told, _inconclusive())
+        text = f"the server does not run the plan: {text}; {_beside(rate)}"
+        return Overall("inconclusive", wide, text, _inconclusive())
     if wide:
-        text = f"{told}; the predicted band is wider than ±{WIDE:.0%}"
+        names = [v.quantity for v in decisive if v.wide and v is not rate]
+        of = f" of {', '.join(names)}" if names else ""
+        text = (
+            f"the predicted band{of} is wider than ±{WIDE:.0%}; {_beside(rate, 'inside the band')}"
+        )
         return Overall("inconclusive", True, text, _inconclusive())
     if any(verdict.outcome != "confirmed" for verdict in decisive) or rate is None:
-        open_ = [v for v in decisive if v.outcome == "inconclusive" and v.measured and v.predicted]
-        why = [f"{v.quantity}: {v.reason}" if v is not rate else v.reason for v in open_]
-        return Overall("inconclusive", wide, "; ".join([told, *why]), _inconclusive())
+        open_ = [v for v in decisive if v.outcome == "inconclusive"]
+        parts = [f"{v.quantity}: {v.reason}" for v in open_ if v is not rate]
+        if rate in open_:
+            parts = [told, *([rate.reason] if rate and _judged(rate) else []), *parts]
+        else:
+            parts.append(_beside(rate))
+        return Overall("inconclusive", wide, "; ".join(parts), _inconclusive())
     if fill.tested and fill.outcome == "confirmed":
         return Overall("confirmed", wide, f"{told}; fill confirmed", ExitCode.DONE)
     if fill.tested:
-        text = f"{told}; fill inconclusive: {fill.reason or doubtful(fill)}"
+        text = f"fill inconclusive: {fill.reason or doubtful(fill)}; {_beside(rate)}"
         return Overall("inconclusive", wide, text, _inconclusive())
-    text = "rate confirmed, fill not tested"
+    text = f"rate confirmed, fill not tested: {rate_sentence(rate, '')}"
     code = ExitCode.DONE if rate_only else _inconclusive()
-    return Overall("inconclusive", wide, f"{text}: {told}", code)
+    return Overall("inconclusive", wide, text, code)
 
 
 def _inconclusive() -> ExitCode:
@@ -342,8 +351,23 @@ def doubtful(fill: Fill) -> str:
     return "; ".join(check.text for check in fill.checks if check.outcome == "inconclusive")
 
 
-def rate_sentence(verdict: Verdict | None) -> str:
-    """Return predicted and measured rate with the outcome, in the words of the README."""
+def _beside(rate: Verdict | None, confirmed: str = "confirmed") -> str:
+    """Return the rate's own outcome where something else decided: named as the rate's."""
+    if rate is None or not _judged(rate):
+        return rate_sentence(rate)
+    return rate_sentence(rate, f"rate {confirmed if rate.outcome == 'confirmed' else rate.outcome}")
+
+
+def _judged(verdict: Verdict) -> bool:
+    """Say whether there was something to compare on both sides."""
+    return verdict.measured is not None and verdict.predicted is not None
+
+
+def rate_sentence(verdict: Verdict | None, outcome: str | None = None) -> str:
+    """Return predicted and measured rate with the outcome, in the words of the README.
+
+    ``outcome`` stands for the rate's own; an empty one leaves it out.
+    """
     if verdict is None or verdict.measured is None:
         why = f" ({verdict.reason})" if verdict else ""
         return f"the decode rate was not measured{why}"
@@ -354,4 +378,5 @@ def rate_sentence(verdict: Verdict | None) -> str:
     predicted = verdict.predicted
     half = (predicted.high - predicted.low) / 2
     said = f"predicted {predicted.value:,.0f} ± {half:,.0f} tok/s"
-    return f"{said}, {seen}: {verdict.outcome}"
+    outcome = verdict.outcome if outcome is None else outcome
+    return f"{said}, {seen}: {outcome}" if outcome else f"{said}, {seen}"
