@@ -167,18 +167,21 @@ class ClosedLoop:
 
 
 def closed_loop(
-    decode: Estimate, prefill: Estimate, *, concurrency: int, output_tokens: int
+    decode: Estimate, prefill: Estimate, *, concurrency: float, output_tokens: int
 ) -> ClosedLoop:
     """Return throughput and latencies with prefill and decode on one engine.
 
     ``decode`` is the aggregate rate of ``concurrency`` decoding streams in tokens/s, ``prefill``
-    the time in ms of the uncached part of one prompt.
+    the time in ms of the uncached part of one prompt. The concurrency is a mean: that of several
+    engines need not be whole. Users wait for the prompt or decode, so ``concurrency`` times
+    ``output_tokens`` over TTFT and all TPOT of a request is the throughput, and TPOT is never
+    below ``concurrency / decode``.
 
     Raises:
-        ValueError: concurrency or output length is not positive.
+        ValueError: concurrency or output length is below one.
     """
     if concurrency < 1 or output_tokens < 1:
-        raise ValueError("concurrency and output tokens must be positive")
+        raise ValueError("concurrency and output tokens must be positive: one or more")
     seconds, generating = prefill.value / 1000, output_tokens / decode.value
     rate = 1 / (seconds + generating)
     share = rate * seconds

@@ -9,7 +9,7 @@ for 3,335); the change is smooth. Matrix work is 2 * 25.6 B parameters a token a
 attention is causal, half of ``n^2`` query-key pairs; with tensor parallelism every layer sends each
 token's hidden state twice. Parameters have priors and effects as the decode step has and are fitted
 to the prefill table; where the card, layout and quant were measured the remaining deviation is
-interpolated over the logarithm of the prompt length.
+interpolated between the measured lengths.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.isotonic import rising
 from qwendeploy.models.kernels import weights_read
 from qwendeploy.models.posterior import Array, Problem, derivatives, pack, unpack
 from qwendeploy.models.step import (
@@ -252,11 +253,9 @@ class PrefillFit:
         gpu = effects.get("gpu")
         if known:
             lengths = [math.exp(x) for x, _ in known]
-            places, shifts = [x for x, _ in known], [y for _, y in known]
-            shift = float(np.interp(math.log(point.tokens), places, shifts))
             inside = 0.9 * min(lengths) <= point.tokens <= 1.1 * max(lengths)
             kind = Kind.INTERPOLATED if inside else Kind.EXTRAPOLATED
-            log_ms += shift
+            log_ms = self._along_series(variants, log_ms, known)
             deviation = MEASURED_REACH if inside else 1.5 * MEASURED_REACH
             n, basis = len(known), "cold prefills of this card, layout and quant"
         elif gpu in self.measured or effects["architecture"] in self.measured:
@@ -266,6 +265,21 @@ class PrefillFit:
             kind, n, basis = Kind.ESTIMATED, 0, "prefill physics; no row of this card or a sister"
         value, reach = math.exp(log_ms), math.exp(Z * deviation)
         return Estimate(value, value / reach, value * reach, kind, n=n, basis=basis)
+
+    def _along_series(
+        self, variants: Sequence[PrefillPoint], log_ms: float, known: Sequence[Sequence[float]]
+    ) -> float:
+        """Return the log time moved to a series, ``log_ms`` being the physics' for the variants.
+
+        Lengths that took less time than shorter ones differ by noise and are averaged with them; in
+        between the time rises as the physics' does, so that no prompt is faster than a shorter one.
+        """
+        places, shifts = (np.asarray(column) for column in zip(*known, strict=True))
+        measured = [replace(v, tokens=math.exp(x)) for v in variants for x in places]
+        logs = PrefillModel(measured, self.names).log_ms(self.theta[None, :])[0]
+        physics = logs.reshape(len(variants), -1).mean(axis=0)
+        moves = rising(physics + shifts) - physics
+        return log_ms + float(np.interp(log_ms, physics, moves))
 
 
 def fit_prefill(

@@ -72,6 +72,14 @@ class Memory:
         return kv.longest_context_for(self.layout, pool, concurrency, self.max_model_len)
 
     @property
+    def may_refuse(self) -> bool:
+        """Whether one full-length request does not fit in about every fourth start, or more.
+
+        The band of the pool is a 90 % one, so half way to its lower edge lie some 20 % of starts.
+        """
+        return (self.blocks.value + self.blocks.low) / 2 < self.per_request
+
+    @property
     def short_requests(self) -> int:
         """Requests that run at once however short they are."""
         held = kv.blocks_held(self.layout, 1, crossing=True)
@@ -96,6 +104,8 @@ class SlotMemory:
     max_model_len: int
     parts: GgufMemory
     """Of one card."""
+    may_refuse: bool = False
+    """Whether it does not fit by the far end of the estimate."""
 
     @property
     def absent(self) -> dict[str, str]:

@@ -195,7 +195,8 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
             would_return=f"--max-num-seqs {fitting} or less",
         )
     if fitting:
-        return SlotMemory(fitting, length, of(fitting))
+        parts = of(fitting)
+        return SlotMemory(fitting, length, parts, may_refuse=parts.total.high > budget)
     return _no_room(of(1), option, scene)
 
 

@@ -8,6 +8,7 @@ from qwendeploy.documents import Gpu, Objective, Option, Predictions, Quality
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.card_names import other_sizes
 from qwendeploy.planning.near_miss import nearest_miss
+from qwendeploy.planning.plan_warnings import SMALL_POOL
 from qwendeploy.planning.ranking import Scored, rank, tie
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
@@ -172,8 +173,9 @@ def _llama_line(result: Survey, best: Scored) -> str:
         why = f" (nearest: {miss.option}: {miss.reason}{back})"
     stricter = result.beside is not None or result.scene.workload.quality_explicit
     of = f" of class {best.quality}" if stricter else ""
+    fits = "surely fits" if miss is not None and miss.rule == SMALL_POOL else "fits"
     text = (
-        f"No vLLM option{of} fits {_place(result.scene)}{why}: llama.cpp with a GGUF is planned. "
+        f"No vLLM option{of} {fits} {_place(result.scene)}{why}: llama.cpp with a GGUF is planned. "
         "Its speed is estimated from few runs of one request."
     )
     beside = result.beside

@@ -148,7 +148,7 @@ def _closed_loop(
     rate: Estimate, entry: Estimate, count: int, servers: int, answer: int
 ) -> dict[str, Figure]:
     """Return throughput over all replicas, first token and pace in a closed loop with prompts."""
-    users = max(1, round(count / servers))
+    users = count / servers  # a mean, as in the rate; requests need not divide over replicas
     loop = closed_loop(rate.scaled(1 / servers), entry, concurrency=users, output_tokens=answer)
     total = loop.output_tps
     if servers > 1:

@@ -10,6 +10,7 @@ from qwendeploy.documents import TraceEntry
 _ORDER = (
     "limit-tpot",
     "limit-ttft",
+    "kv-too-small-for-max-model-len",
     "memory-length",
     "memory-seats",
     "memory-step",

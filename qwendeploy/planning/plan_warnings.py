@@ -11,6 +11,7 @@ from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
 
+SMALL_POOL = "kv-too-small-for-max-model-len"
 SYSTEM = "machine.os"
 OTHER_SYSTEMS = ("wsl2", "windows", "container")
 """Systems whose rules are told even where they only set a value: elsewhere it would be another."""
@@ -47,21 +48,22 @@ def _stall(best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
 
 
 def _tight_pool(best: Scored) -> Iterator[PlanWarning]:
-    """Warn where one full-length request may not fit: in about every fourth such start, or more.
-
-    The band of the pool is a 90 % one, so half way to its lower edge lie some 20 % of the starts.
-    """
+    """Warn where one full-length request may not fit."""
     memory = best.candidate.memory
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, Memory) or not memory.may_refuse:
         return
-    blocks, needed = memory.blocks, memory.per_request
-    if (blocks.value + blocks.low) / 2 >= needed:
-        return
-    yield PlanWarning(
-        rule="kv-too-small-for-max-model-len",
-        text=f"one request of {memory.max_model_len:,} tokens needs {needed} blocks; about "
+    yield PlanWarning(rule=SMALL_POOL, text=unsure_text(best.candidate))
+
+
+def unsure_text(candidate: Candidate) -> str:
+    """Return why an engine may refuse to start with the pool that there will be."""
+    memory = candidate.memory
+    assert isinstance(memory, Memory)
+    blocks = memory.blocks
+    return (
+        f"one request of {memory.max_model_len:,} tokens needs {memory.per_request} blocks; about "
         f"{blocks.value:.0f} ({blocks.low:.0f} to {blocks.high:.0f}) will be there, so the engine "
-        "may refuse to start and name the length that fits",
+        "may refuse to start and name the length that fits"
     )
 
 
@@ -78,7 +80,7 @@ def _small_slots(best: Scored) -> Iterator[PlanWarning]:
 def _tight_card(best: Scored, scene: Scene) -> Iterator[PlanWarning]:
     """Warn where a llama-server fits by the middle of the estimate and not by its far end."""
     memory, budget = best.candidate.memory, budget_gib(scene)
-    if not isinstance(memory, SlotMemory) or memory.parts.total.high <= budget:
+    if not isinstance(memory, SlotMemory) or not memory.may_refuse:
         return
     parts = memory.parts
     yield PlanWarning(

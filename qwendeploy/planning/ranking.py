@@ -55,6 +55,11 @@ class Scored:
     """Whether throughput is that of a closed loop of stated prompts and answers."""
 
     @property
+    def sure(self) -> bool:
+        """Whether the engine starts, and runs a request of the load with the smallest pool too."""
+        return not self.candidate.memory.may_refuse and all(low > 0 for low, _ in self.held[:1])
+
+    @property
     def share(self) -> float:
         """Part of the requests in flight that run at once; the rest wait."""
         return self.running / self.concurrency
@@ -117,12 +122,15 @@ def _low(figure: Figure | None) -> float:
 
 
 def rank(scored: Sequence[Scored], objective: Objective) -> list[Scored]:
-    """Return the candidates best first.
+    """Return the candidates best first; those that may not start at all after the others.
 
     Ties are resolved within groups: the best score opens a group that takes in every score that
     ties with it. In a group those come first that hold as much of the load as any other. Options
     that hold the same are told apart by their speed.
     """
+    if len({item.sure for item in scored}) > 1:
+        sure, unsure = ([item for item in scored if item.sure is it] for it in (True, False))
+        return rank(sure, objective) + rank(unsure, objective)
     left = sorted(scored, key=lambda item: -item.score(objective))
     order: list[Scored] = []
     while left:

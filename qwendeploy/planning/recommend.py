@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import product
 
 from qwendeploy import __version__
 from qwendeploy.documents import (
@@ -26,6 +25,7 @@ from qwendeploy.errors import NoPlan
 from qwendeploy.hardware.choose import choice_text
 from qwendeploy.planning import narrative
 from qwendeploy.planning.box import describe
+from qwendeploy.planning.engine_choice import best_survey as best_survey
 from qwendeploy.planning.engine_settings import check_engine, check_layout
 from qwendeploy.planning.headlines import best_upstream
 from qwendeploy.planning.identity import plan_id
@@ -37,12 +37,12 @@ from qwendeploy.planning.near_miss import nearest_miss, telling
 from qwendeploy.planning.predictions import Load, cell, predict
 from qwendeploy.planning.ranking import Scored, preference, tie, tie_words
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.request import Pins, Request
+from qwendeploy.planning.request import Request
 from qwendeploy.planning.rulebook import RuleBook, load_rules
 from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
 from qwendeploy.planning.settings import SERVED_NAME, Chosen
 from qwendeploy.planning.stated_weights import with_stated_weights
-from qwendeploy.planning.survey import Survey, survey
+from qwendeploy.planning.survey import Survey
 from qwendeploy.planning.turning_points import turning_points
 
 RUNNER_UPS = 4
@@ -97,79 +97,6 @@ def make_scene(
     )
 
 
-def best_survey(scene: Scene) -> tuple[Survey, Quality | None]:
-    """Return the survey, and the quality class it was lowered to if the default left nothing.
-
-    In each class llama.cpp is asked where vLLM has no option, or where it is stated. It leaves
-    something only if it has a slot for every request; fewer slots stand where vLLM has no option of
-    any class. If nothing is feasible the last survey is of the loosest class, its trace of all
-    engines.
-    """
-    pins = scene.pins
-    engines = [] if pins.engine == "llama.cpp" else ["vllm"]
-    if may_use_gguf(pins):
-        engines.append("llama.cpp")
-    asked = scene.workload.quality
-    classes = [asked] if scene.workload.quality_explicit else list(Quality)[asked.rank :]
-    last: dict[str, Survey] = {}
-    few_slots: tuple[Survey, Quality] | None = None
-    for quality, engine in product(classes, engines):
-        if engine == "llama.cpp" and (few_slots or _own_limit_in_the_way(last)):
-            continue
-        result = _widest(scene, quality, engine)
-        last[engine] = result
-        if not result.ranked:
-            continue
-        if engine == "llama.cpp" and len(engines) > 1 and result.ranked[0].share < 1:
-            few_slots = result, quality
-            continue
-        return _beside(result, last, quality), quality if quality is not asked else None
-    if few_slots is not None:
-        result, quality = few_slots
-        return _beside(result, last, quality), quality if quality is not asked else None
-    trace = tuple(entry for of_engine in last.values() for entry in of_engine.trace)
-    return replace(result, trace=trace), None
-
-
-def _widest(scene: Scene, quality: Quality, engine: str) -> Survey:
-    """Return the survey of the releases seen on the card, else of any."""
-    result = survey(scene, quality, engine)
-    if not result.ranked and (wider := _widened(scene, engine)) is not None:
-        result = survey(wider, quality, engine)
-    return result
-
-
-def _beside(result: Survey, last: Mapping[str, Survey], quality: Quality) -> Survey:
-    """Return the survey with what the other engine was refused for, and what it would offer."""
-    engine = result.ranked[0].candidate.option.engine
-    others = [other for name, other in last.items() if name != engine]
-    refused = tuple(entry for other in others for entry in other.trace)
-    offers = [other.ranked[0] for other in others if other.ranked]
-    scene = result.scene
-    if engine == "llama.cpp" and scene.pins.engine is None and not scene.workload.quality_explicit:
-        for looser in list(Quality)[quality.rank + 1 :]:
-            offers += survey(scene, looser, "vllm").ranked[:1]
-            if offers:
-                break
-    return replace(result, trace=(*result.trace, *refused), beside=next(iter(offers), None))
-
-
-def _own_limit_in_the_way(last: Mapping[str, Survey]) -> bool:
-    """Say whether what came nearest fell short of a limit that the user stated, not of memory."""
-    nearest = nearest_miss(telling(last["vllm"].trace)) if "vllm" in last else None
-    return nearest is not None and nearest.rule in ("memory-seats", "memory-step")
-
-
-def _widened(scene: Scene, engine: str) -> Scene | None:
-    """Return the scene with releases that nobody ran on this card, ``None`` if there are none."""
-    if engine != "vllm" or scene.pins.image:
-        return None
-    images = scene.knowledge.candidate_images
-    if images(scene.box, scene.pins, any_release=True) == images(scene.box, scene.pins):
-        return None
-    return replace(scene, any_release=True)
-
-
 def _looser_class(scene: Scene) -> Quality | None:
     """Return the strictest class that would leave an option where the stated one leaves none."""
     workload = scene.workload
@@ -180,16 +107,6 @@ def _looser_class(scene: Scene) -> Quality | None:
         if best_survey(replace(scene, workload=asked))[0].ranked:
             return looser
     return None
-
-
-def may_use_gguf(pins: Pins) -> bool:
-    """Say whether what the user fixed leaves llama.cpp open."""
-    if pins.engine not in (None, "llama.cpp") or pins.spec_method not in (None, "none"):
-        return False
-    if pins.engine == "llama.cpp":
-        return True
-    vllm_only = (pins.gpu_memory_utilization, pins.capture_size, pins.image)
-    return not any(vllm_only) and (pins.quant is None or pins.quant.startswith("gguf"))
 
 
 def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
