@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from plan_samples import figure, sample_plan
 
 from qwendeploy.documents import Content, Plan, Predictions, RunDocument, VerifyReport
+from qwendeploy.planning.identity import plan_id
 from qwendeploy.verification import watch
 from qwendeploy.verification.client import Client, Limits
 from qwendeploy.verification.prompts import PromptMaker
@@ -110,6 +111,7 @@ def small_plan(
     )
     return plan.model_copy(
         update={
+            "plan_id": plan_id(option, plan.flags, plan.env, point),
             "option": option,
             "operating_point": point,
             "predictions": predictions,

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 
 def recommend(machine: Machine, workload: Workload, request: Request | None = None) -> Plan:
-    """Return the plan for a machine and a workload.
+    """Return the plan for a machine and a workload, sealed.
 
     Raises:
         NoPlan: no option is feasible, or the machine cannot serve; carries the trace.
         UserError: the settings contradict each other or name something unknown.
     """
+    from qwendeploy.planning.identity import seal
     from qwendeploy.planning.recommend import recommend as planned
 
-    return planned(machine, workload, request)
+    plan = planned(machine, workload, request)
+    return plan.model_copy(update={"seal": seal(plan)})
 
 
 def predict(

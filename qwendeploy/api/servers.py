@@ -28,6 +28,7 @@ def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpRep
     from dataclasses import replace
 
     from qwendeploy.documents.files import impossible_in, read_plan_and_text
+    from qwendeploy.planning.identity import edits
     from qwendeploy.rendering.page import SECRETS_FILE
     from qwendeploy.running import starting
 
@@ -36,7 +37,8 @@ def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpRep
     if settings.secrets_file is None and beside.exists():
         settings = replace(settings, secrets_file=beside)
     with impossible_in(plan_file, text):
-        return starting.up(plan, settings, told or (lambda _text, _share: None))
+        report = starting.up(plan, settings, told or (lambda _text, _share: None))
+    return replace(report, notes=(*report.notes, *edits(plan)))
 
 
 def status(name: str | None = None) -> tuple[Status, ...]:

@@ -111,6 +111,8 @@ class Plan(Document):
     schema_id: str = Field(default="qwendeploy/plan", alias="schema")
     plan_id: str
     """Digest of option, settings and operating point; equal plans have equal ids."""
+    seal: str | None = None
+    """Digest of machine and predictions as frozen; ``None`` where none was made."""
     machine: Machine
     workload: Workload
     operating_point: OperatingPoint

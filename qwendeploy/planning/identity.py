@@ -5,11 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
-from qwendeploy.documents import Machine, OperatingPoint, Option
+from qwendeploy.documents import Machine, OperatingPoint, Option, Plan
 
 DIGITS = 12
+OPTION_EDITED = (
+    "option, flags or operating point do not belong to the plan's id: it was edited by hand, and"
+    " its predictions may not hold"
+)
+PREDICTIONS_EDITED = (
+    "machine or predictions of the plan were edited since it was made: what it says of them was"
+    " not computed"
+)
 
 
 class Named(Protocol):
@@ -38,6 +46,26 @@ def plan_id(
         "env": [[setting.name, setting.value] for setting in env],
         "point": point.model_dump(mode="json", exclude_defaults=True),
     }
+    return _digest(content)
+
+
+def seal(plan: Plan) -> str:
+    """Return the digest of what a plan was made for and what it predicts."""
+    parts = ("machine", "predictions", "cells")
+    return _digest(plan.model_dump(mode="json", include=set(parts), exclude_defaults=True))
+
+
+def edits(plan: Plan) -> tuple[str, ...]:
+    """Return a note for each part of a plan that was changed since it was made."""
+    found = []
+    if plan_id(plan.option, plan.flags, plan.env, plan.operating_point) != plan.plan_id:
+        found.append(OPTION_EDITED)
+    if plan.seal is not None and plan.seal != seal(plan):
+        found.append(PREDICTIONS_EDITED)
+    return tuple(found)
+
+
+def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 

@@ -6,16 +6,11 @@ import shlex
 from pathlib import Path
 
 from qwendeploy.documents.files import impossible_in, read_plan_and_text
-from qwendeploy.planning.identity import plan_id
+from qwendeploy.planning.identity import edits
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
 from qwendeploy.rendering.page import SECRETS_FILE, TEXT
 from qwendeploy.rendering.writer import Written, present_secrets, write, write_secrets
-
-EDITED = (
-    "option, flags or operating point do not belong to the plan's id: it was edited by hand, and"
-    " its predictions may not hold"
-)
 
 MAIN_FILES = {
     "docker": "run.sh",
@@ -59,10 +54,8 @@ def generate(
         hub_token=HUB_TOKEN,
         required=tuple(sorted(required)),
     )
-    edited = plan_id(plan.option, plan.flags, plan.env, plan.operating_point) != plan.plan_id
-    if edited:
-        notes = (*notes, EDITED)
-    return Written(done.directory, done.written, done.unchanged, (*done.notes, *notes))
+    notes = (*done.notes, *notes, *edits(plan))
+    return Written(done.directory, done.written, done.unchanged, notes)
 
 
 def artefact_text(

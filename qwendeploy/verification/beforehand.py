@@ -8,12 +8,17 @@ import resource
 from qwendeploy.documents import Plan
 from qwendeploy.errors import EnvironmentProblem
 from qwendeploy.figures import WIDE
+from qwendeploy.planning.identity import edits
 from qwendeploy.verification.settings import Settings, operating_point
 from qwendeploy.verification.verdict import predictions_at
 
 
 def notices(plan: Plan, settings: Settings) -> tuple[str, ...]:
-    """Return one line for each verdict that this run cannot reach, whatever it measures."""
+    """Return what was edited in the plan, and the verdicts that no measurement can reach."""
+    return (*edits(plan), *_out_of_reach(plan, settings))
+
+
+def _out_of_reach(plan: Plan, settings: Settings) -> tuple[str, ...]:
     point = operating_point(plan, settings)
     predictions, elsewhere = predictions_at(plan, point.as_dict())
     rate = predictions.aggregate_decode_tps
