@@ -141,17 +141,24 @@ def doctor(
     Raises:
         UserError: the plan or the sources cannot be read, or the bundle exists and not ``force``.
     """
+    from qwendeploy.documents.files import read_plan
     from qwendeploy.hardware.bundle import bundle_bytes
     from qwendeploy.hardware.doctor import doctor_files, doctor_here
     from qwendeploy.hardware.files import write_new
-    from qwendeploy.planning.needs import needs_of
+    from qwendeploy.hardware.findings import ordered
+    from qwendeploy.planning.needs import needs_of_plan, other_cards
     from qwendeploy.tables.gpus import gpus
 
-    needs = needs_of(plan_file, image=image, port=port, devices=devices)
+    plan = read_plan(plan_file) if plan_file is not None else None
+    needs = needs_of_plan(plan, image=image, port=port, devices=devices)
     if sources:
         report = doctor_files(sources, needs, catalogue=gpus())
     else:
         report = doctor_here(needs, catalogue=gpus())
+    if plan is not None and report.machine is not None and devices is None:
+        other = other_cards(plan, report.machine)
+        findings = ordered((other, *report.findings)) if other else report.findings
+        report = report.model_copy(update={"findings": findings})
     if bundle is not None:
         write_new(bundle, bundle_bytes(report, live=not sources), force=force)
     return report

@@ -59,13 +59,17 @@ class VerbGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
         except click.UsageError:
             import difflib
 
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such verb {args[0]!r}.{hint}", ctx=ctx) from None
+        if found[1] is not None:
+            verb = click.Context(found[1], info_name=found[0], parent=ctx)
+            refuse_contradictions(found[1], found[2], verb)
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -76,6 +80,32 @@ class VerbGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def refuse_contradictions(verb: click.Command, args: list[str], ctx: click.Context) -> None:
+    """Refuse settings without a value, and of switches that exclude each other more than one.
+
+    Raises:
+        UsageError: names what was typed; click itself would take the last, or nothing.
+    """
+    typed = args[: args.index("--")] if "--" in args else args
+    for before, word in zip(["", *typed], typed, strict=False):
+        name, joined, value = word.partition("=")
+        if name.startswith("--") and joined and not value.strip():
+            raise click.UsageError(f"{name} has no value", ctx=ctx)
+        if not word.strip():
+            raise click.UsageError(
+                f"{before} has no value" if before.startswith("-") else "a word is empty", ctx=ctx
+            )
+    ways: dict[str | None, list[list[str]]] = {}
+    for option in verb.params:
+        if isinstance(option, click.Option) and (option.is_flag or option.secondary_opts):
+            ways.setdefault(option.name, []).extend([option.opts, option.secondary_opts])
+    for alike in ways.values():
+        said = [next(word for word in names if word in typed) for names in alike
+                if any(word in typed for word in names)]  # fmt: skip
+        if len(said) > 1:
+            raise click.UsageError(f"{said[0]} and {said[1]} exclude each other", ctx=ctx)
 
 
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -47,6 +47,7 @@ def command(
     topo -m, topo -p2p r, nvlink -s and -R, --version, error texts, kernel logs, environment
     reports, gpustat, nvitop, nvtop, dcgmi, deviceQuery, ollama, llama.cpp, lspci, inxi; also as
     forms, logs, shells, web pages, JSON, HTML and narrow windows leave them.
+    Exits 4 if no GPU of this machine can serve, 1 if none of saved output can.
     """
     machine = api.detect(
         (*sources, *files), gpu=gpu, count=count, vram_gib=vram, driver=driver, system=system
@@ -60,5 +61,4 @@ def command(
         if output is not None:
             click.echo(f"written: {output}")
             click.echo(f"next: qwendeploy recommend --machine {output}")
-    if not (files or sources):
-        api.refuse_unusable(machine, live=True)
+    api.refuse_unusable(machine, live=not (files or sources))

@@ -80,6 +80,7 @@ def command(
     **settings: Any,
 ) -> None:
     """Predict one stated option on one machine: no choosing, the same figures as a plan."""
+    counts, contexts = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(contexts))
     if plan_file is not None:
         _alone()
         document = api.predict_plan(

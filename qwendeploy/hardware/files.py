@@ -23,12 +23,16 @@ from qwendeploy.hardware.merge import machine_of
 from qwendeploy.hardware.reading import GpuReading, Rank, Reading
 from qwendeploy.hardware.sniff import read_paths
 from qwendeploy.hardware.stated import System
+from qwendeploy.hardware.stated_card import MAX_GIB
 
 _SCHEMA = "qwendeploy/machine"
 _DOCUMENT = re.compile(r"""^[\s{]*["']?schema["']?\s*:\s*["']?qwendeploy/""", re.MULTILINE)
 """The head of any document of ours: one that is no machine is refused by its name."""
 
 _HEAD_BYTES = 4096
+
+OWN_KEYS = {"gpus", "usable", "usable_gpu_indices"}
+"""Keys by which the JSON of ``detect`` is told from that of other tools."""
 
 
 def machine_from_files(
@@ -51,7 +55,7 @@ def machine_from_files(
             statement contradicts the texts.
     """
     readings = read_paths(paths)
-    machine = machine_of(readings, catalogue)
+    machine = _possible(machine_of(readings, catalogue))
     if gpu is None and count is None and vram_gib is None and driver is None and system is None:
         return machine
     stated = Reading("stated")
@@ -67,6 +71,18 @@ def machine_from_files(
     if system in ("wsl2", "windows", "linux"):
         stated.platform_hints.append(system)
     return machine_of([*readings, stated], catalogue)
+
+
+def _possible(machine: Machine) -> Machine:
+    """Return the machine unless a card of it has more memory than any could be stated to have."""
+    for gpu in machine.gpus:
+        if gpu.memory_mib is not None and gpu.memory_mib > MAX_GIB * 1024:
+            raise UserError(
+                f"GPU {gpu.index}: {gpu.memory_mib:,} MiB is no memory of a GPU",
+                where="hardware input",
+                hint="give the output as nvidia-smi printed it",
+            )
+    return machine
 
 
 def _printed(card: Any, gpu: str | None) -> str | None:
@@ -122,8 +138,8 @@ def load_machine(path: str | Path, *, catalogue: Catalogue) -> Machine:
         head = _head(path)
         if _SCHEMA in head or _DOCUMENT.search(head):
             return read_document(path, MachineDocument).machine
-        if head.lstrip().startswith("{") and '"gpus"' in head:
-            return _from_json(path)
+        if head.lstrip().startswith("{") and '"gpus"' in head and (own := _own_json(path)):
+            return own
     return machine_from_files([path], catalogue=catalogue)
 
 
@@ -135,12 +151,16 @@ def _head(path: Path) -> str:
         raise UserError(f"cannot be read: {problem.strerror or problem}", where=str(path)) from None
 
 
-def _from_json(path: Path) -> Machine:
+def _own_json(path: Path) -> Machine | None:
+    """Return the machine that ``detect --json`` printed, ``None`` for JSON of other tools."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or not OWN_KEYS.issubset(content):
+        return None
+    try:
         return Machine.model_validate(content)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as problem:
-        raise DataError(f"is no JSON: {problem}", file=str(path)) from None
     except ValidationError as problem:
         first = problem.errors()[0]
         raise DataError(

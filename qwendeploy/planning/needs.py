@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
 
 from packaging.version import Version
 
-from qwendeploy.documents import Plan
-from qwendeploy.documents.files import read_plan
-from qwendeploy.hardware.findings import Needs
+from qwendeploy.documents import Machine, Plan
+from qwendeploy.hardware.findings import Finding, Needs
 from qwendeploy.planning.machines import device_indices
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.images import ImageRow, find_image, image_rows
 
 USUAL_CHECKPOINT = "Qwen/Qwen3.6-27B-FP8"
 """The default quality class's checkpoint."""
-
-
-def needs_of(
-    plan_file: Path | None = None,
-    *,
-    image: str | None = None,
-    port: int | None = None,
-    devices: str | None = None,
-) -> Needs:
-    """Return the needs of a stored plan; what is stated besides replaces the plan's part.
-
-    Raises:
-        UserError: the plan cannot be read, or ``devices`` is no list of indices.
-    """
-    plan = read_plan(plan_file) if plan_file is not None else None
-    return needs_of_plan(plan, image=image, port=port, devices=devices)
 
 
 def needs_of_plan(
@@ -67,6 +50,42 @@ def needs_of_plan(
         perhaps_gated=() if plan else tuple(row.name for row in checkpoint_rows() if row.gated),
         gpu_indices=indices,
     )
+
+
+def other_cards(plan: Plan, machine: Machine) -> Finding | None:
+    """Return that the plan was made for other cards than the machine's, ``None`` if not."""
+    planned = _cards(plan.machine, plan.gpu_indices)
+    indices = tuple(index for index in plan.gpu_indices if index in _indices(machine))
+    present = _cards(machine, indices if len(indices) == len(plan.gpu_indices) else ())
+    if not present or planned == present:
+        return None
+    if any(name is None for name, _ in (*planned, *present)):
+        return None
+    return Finding(
+        id="gpu-other-than-planned",
+        severity="error",
+        text="the plan was made for other cards, and its figures hold for those alone",
+        evidence=f"planned {_listed(planned)}; here {_listed(present)}",
+        fix="make the plan for this machine: qwendeploy recommend",
+    )
+
+
+def _indices(machine: Machine) -> set[int | None]:
+    return {gpu.index for gpu in machine.gpus}
+
+
+def _cards(machine: Machine, indices: tuple[int, ...]) -> list[tuple[str | None, int | None]]:
+    """Return kind and nominal GiB of the cards that serve, or of all."""
+    return [
+        (gpu.model or gpu.name, round(gpu.memory_mib / 1024) if gpu.memory_mib else None)
+        for gpu in machine.gpus
+        if not indices or gpu.index in indices
+    ]
+
+
+def _listed(cards: list[tuple[str | None, int | None]]) -> str:
+    counted = Counter(f"{name}" + (f" {size} GiB" if size else "") for name, size in cards)
+    return ", ".join(f"{n} x {card}" for card, n in counted.items())
 
 
 def _download_gib(plan: Plan | None) -> float | None:

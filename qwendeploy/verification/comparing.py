@@ -8,6 +8,7 @@ leaves out zero.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,7 +234,8 @@ def _difference(name: str, a: Figure | None, b: Figure | None, *, same_boot: boo
 
 def compare_plans(a: Plan, b: Plan) -> Comparison:
     """Return what two plans choose and predict differently."""
-    changes = _changes(
+    changes = _changes(_machine_facts(a), _machine_facts(b))
+    changes += _changes(
         {f"option.{k}": v for k, v in a.option.model_dump(mode="json").items()},
         {f"option.{k}": v for k, v in b.option.model_dump(mode="json").items()},
     )
@@ -265,6 +267,24 @@ def compare_plans(a: Plan, b: Plan) -> Comparison:
         differences=tuple(differences),
         notes=tuple(notes),
     )
+
+
+def _machine_facts(plan: Plan) -> dict[str, str]:
+    """Return what of a plan's machine decides its figures: the cards that serve, and the host."""
+    machine = plan.machine
+    serving = plan.gpu_indices or machine.chosen_gpu_indices
+    cards = Counter(
+        f"{gpu.model or gpu.name or 'a card not named'}"
+        + (f" {gpu.memory_mib:,} MiB" if gpu.memory_mib else "")
+        for gpu in machine.gpus
+        if not serving or gpu.index in serving
+    )
+    return {
+        "machine.gpus": ", ".join(f"{n} x {card}" for card, n in cards.items()) or "none",
+        "machine.interconnect": machine.interconnect,
+        "machine.driver": machine.driver or "not known",
+        "machine.os": machine.os,
+    }
 
 
 def _predicted_difference(name: str, a: Figure | None, b: Figure | None) -> Difference:
