@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from qwendeploy import __version__
 from qwendeploy.auditing.context import Context
 from qwendeploy.auditing.difference import changes_to_plan
-from qwendeploy.auditing.figures_of import option_of, point_of, predictions_of
+from qwendeploy.auditing.figures_of import (
+    REFUSED,
+    Asked,
+    Point,
+    option_of,
+    point_of,
+    predictions_of,
+)
 from qwendeploy.auditing.findings import OUTCOME_ORDER, Finding
 from qwendeploy.auditing.judge import Judged, judge_launch
 from qwendeploy.auditing.launch import Launch
 from qwendeploy.auditing.read import read_launch_bytes, read_launches
-from qwendeploy.auditing.together import with_neighbours
-from qwendeploy.documents import Tool
+from qwendeploy.auditing.together import engines_of, sharing, with_neighbours
+from qwendeploy.documents import Option, Predictions, Tool
 from qwendeploy.documents.audit import (
     AuditChange,
     AuditDocument,
@@ -42,8 +50,7 @@ def audit_launches(
     launches: Sequence[Launch],
     context: Context,
     *,
-    concurrency: int | None = None,
-    typical_context: int | None = None,
+    asked: Asked | None = None,
     compare: bool = True,
     rules: RuleBook | None = None,
     inputs: dict[str, object] | None = None,
@@ -54,7 +61,14 @@ def audit_launches(
     ``compare`` adds rates and the difference to our plan, which cost seconds.
     """
     judged = with_neighbours([judge_launch(launch, context, rules) for launch in launches])
-    audited = [_audited(item, concurrency, typical_context, compare=compare) for item in judged]
+    options = [option_of(item.understood) for item in judged]
+    audited: list[AuditedLaunch] = []
+    told: dict[int, Told] = {}
+    for item, option, group in zip(judged, options, sharing(judged, options), strict=True):
+        first = id(group[0])
+        if first not in told:
+            told[first] = _told(group, option, asked or Asked(), compare=compare)
+        audited.append(_audited(item, option, group, told[first]))
     worst = min(audited, key=lambda item: OUTCOME_ORDER.index(item.outcome))
     return AuditDocument(
         created=(now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -69,19 +83,86 @@ def audit_launches(
     )
 
 
-def _audited(
-    judged: Judged, concurrency: int | None, context: int | None, *, compare: bool
-) -> AuditedLaunch:
+@dataclass(frozen=True)
+class Told:
+    """The figures of a launch, or of alike ones that share their load."""
+
+    point: Point
+    engines: int
+    predictions: Predictions
+    changes: tuple[AuditChange, ...]
+
+
+def _told(group: tuple[Judged, ...], option: Option | None, asked: Asked, *, compare: bool) -> Told:
+    """Return the figures of all launches of a group together, as one option with replicas.
+
+    Engines of a cluster beyond the machine's cards run on other machines: they take their share of
+    the requests there.
+    """
+    judged, engines = group[0], engines_of(group)
     understood = judged.understood
-    launch = understood.launch
-    option = option_of(understood)
-    point = point_of(understood, judged.view, option, concurrency, context)
+    point = point_of(understood, judged.view, option, asked)
+    if option is not None and engines > 1:
+        judged = _on_all_cards(group)
+        understood, machine = judged.understood, judged.understood.context.machine
+        each = option.tp * option.replicas
+        here = min(engines, max(1, len(machine.gpus) // each)) if machine is not None else engines
+        option = option.model_copy(update={"replicas": option.replicas * here})
+        point = replace(point, concurrency=-(-point.concurrency * here // engines))
+        engines = here
     predictions = predictions_of(
         understood, judged.view, option, point, judged.findings, rates=compare
     )
     changes: tuple[AuditChange, ...] = ()
     if compare and option is not None:
         changes = changes_to_plan(judged, option, point, predictions)
+    return Told(point, engines, predictions, changes)
+
+
+def _on_all_cards(group: tuple[Judged, ...]) -> Judged:
+    """Return the first launch of a group with the cards of all of them before it."""
+    first = group[0]
+    machine = first.understood.context.machine
+    if machine is None:
+        return first
+    others = [item.understood.context.machine for item in group]
+    cards = {gpu.index: gpu for other in others if other is not None for gpu in other.gpus}
+    if len(cards) <= len(machine.gpus):
+        return first
+    indices = tuple(index for index in sorted(at for at in cards if at is not None))
+    machine = machine.model_copy(
+        update={
+            "gpus": tuple(cards[index] for index in indices),
+            "usable_gpu_indices": indices,
+            "chosen_gpu_indices": indices,
+        }
+    )
+    context = replace(first.understood.context, machine=machine)
+    return replace(first, understood=replace(first.understood, context=context))
+
+
+DOUBTS = ("gguf-does-not-fit", "kv-too-small-for-max-model-len", "max-num-seqs-above-blocks")
+"""Findings on memory whose warning says that the start may fail."""
+
+
+def _doubt(judged: Judged, told: Told) -> str | None:
+    warned = (item for item in judged.findings if item.severity == "warning")
+    short = next(
+        (f"its memory may fall short: {item.text}" for item in warned if item.id in DOUBTS), None
+    )
+    reason = told.predictions.reasons.get("aggregate_decode_tps", "")
+    if judged.outcome == "fails_at_start":
+        return None
+    return short or (reason if reason.startswith(REFUSED) else None)
+
+
+def _audited(
+    judged: Judged, option: Option | None, group: tuple[Judged, ...], told: Told
+) -> AuditedLaunch:
+    understood = judged.understood
+    launch, first = understood.launch, group[0].understood.launch
+    point = told.point
+    cached = option is not None and option.prefix_cache
     return AuditedLaunch(
         name=launch.name,
         place=str(launch.place),
@@ -108,11 +189,16 @@ def _audited(
             network=understood.network,
             api_key=understood.api_key,
         ),
-        predictions=predictions,
+        predictions=told.predictions,
         concurrency=point.concurrency,
         context=point.context,
         point_assumed=point.assumed,
-        changes=changes,
+        content=point.content,
+        contexts=point.contexts if cached else "separate",
+        engines=told.engines,
+        first_engine=None if judged is group[0] else first.name or str(first.place),
+        doubt=_doubt(judged, told),
+        changes=told.changes,
         unread=(*launch.unread, *_engine_unread(launch)),
     )
 

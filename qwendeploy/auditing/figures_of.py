@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from qwendeploy.auditing.facts import kv_name
 from qwendeploy.auditing.findings import Finding
-from qwendeploy.auditing.gguf import gguf_option
+from qwendeploy.auditing.gguf import gguf_option, read_gguf
 from qwendeploy.auditing.memory import PoolView, why_no_pool
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.documents import Machine, Option, Predictions, Workload
-from qwendeploy.errors import QwendeployError
+from qwendeploy.documents.option import Content
+from qwendeploy.errors import NoPlan, QwendeployError
 from qwendeploy.figures import Figure, exact
 from qwendeploy.planning.request import Pins, Request
 
@@ -17,6 +20,8 @@ DEFAULT_CONCURRENCY = 8
 """Requests in flight where neither the launch nor the caller says; printed as assumed."""
 SHORTEST_CONTEXT = 1024
 
+REFUSED = "no plan of ours would run it so: "
+"""Begins the reason of rates that planning refuses to give."""
 _RATES = (
     "aggregate_decode_tps",
     "aggregate_decode_tps_over_content",
@@ -38,16 +43,25 @@ class Point:
     concurrency: int
     context: int
     assumed: bool
+    content: Content = Content.MIXED
+    contexts: Literal["shared", "separate"] = "separate"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The load that the caller states; ``None`` is not stated."""
+
+    concurrency: int | None = None
+    context: int | None = None
+    content: Content = Content.MIXED
+    contexts: Literal["shared", "separate"] = "separate"
 
 
 def point_of(
-    understood: Understood,
-    view: PoolView | None,
-    option: Option | None,
-    concurrency: int | None,
-    context: int | None,
+    understood: Understood, view: PoolView | None, option: Option | None, asked: Asked
 ) -> Point:
     """Return the operating point: as asked, else what the launch's seats and use suggest."""
+    concurrency, context = asked.concurrency, asked.context
     assumed = concurrency is None or context is None
     known = option.max_num_seqs if option is not None else understood.number("max_num_seqs")
     seats = int(known or DEFAULT_CONCURRENCY)
@@ -58,7 +72,8 @@ def point_of(
     if context is None:
         hinted = understood.context.hints.max_context
         context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)
-    return Point(concurrency, min(context, length), assumed)
+    context = min(context, length)
+    return Point(concurrency, context, assumed, asked.content, asked.contexts)
 
 
 def option_of(understood: Understood) -> Option | None:
@@ -109,7 +124,8 @@ def workload_of(point: Point, option: Option, *, vision: bool) -> Workload:
         concurrency=point.concurrency,
         max_context=option.max_model_len or max(point.context, 32768),
         typical_context=point.context,
-        contexts="separate",
+        contexts=point.contexts,
+        content=point.content,
         vision=vision,
         prefix_cache="on" if option.prefix_cache else "off",
     )
@@ -127,7 +143,7 @@ def predictions_of(
     """Return the figures; one that cannot be given is null with its reason."""
     reasons: dict[str, str] = {}
     figures = _memory_figures(understood, view, reasons)
-    figures.update(_rate_figures(understood, option, point, findings, reasons, rates=rates))
+    figures.update(_rate_figures(understood, view, option, point, findings, reasons, rates=rates))
     return Predictions(reasons=reasons, **figures)
 
 
@@ -164,6 +180,7 @@ def _memory_figures(
 
 def _rate_figures(
     understood: Understood,
+    view: PoolView | None,
     option: Option | None,
     point: Point,
     findings: tuple[Finding, ...],
@@ -179,11 +196,14 @@ def _rate_figures(
         why = "the machine or the option is not one that the speed models know"
     elif (understood.number("pp") or 1) > 1:
         why = "the speed of pipeline-parallel ranks is not modelled"
+    elif kv_name(str(understood.value("kv_cache_dtype") or "auto")) not in ("bf16", "fp8"):
+        why = "the speed of this cache type is not modelled"
     elif not rates:
         why = "not asked for"
     if why is not None or machine is None or option is None:
         reasons.update({name: why or "" for name in _RATES})
         return {}
+    option = _that_runs(option, understood, view, point)
     told, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
     if told is None:
         reasons.update({name: refusal for name in _RATES})
@@ -194,6 +214,25 @@ def _rate_figures(
         if figure is not None:
             reasons.pop(name)
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _that_runs(
+    option: Option, understood: Understood, view: PoolView | None, point: Point
+) -> Option:
+    """Return the option with the seats that run at the point.
+
+    Seats beyond the blocks wait where nothing refuses them, and slots of one unified cache take of
+    it what each needs; planning knows neither.
+    """
+    seats, length = option.max_num_seqs or 0, option.max_model_len or 0
+    if view is not None and seats and not view.lacks_seats and seats > view.blocks > 0:
+        return option.model_copy(update={"max_num_seqs": int(view.blocks)})
+    if understood.llama is not None and seats and length and read_gguf(understood.llama).unified:
+        running = max(1, min(seats, length // max(1, point.context)))
+        return option.model_copy(
+            update={"max_num_seqs": running, "max_model_len": length // running}
+        )
+    return option
 
 
 def _predicted(
@@ -208,6 +247,8 @@ def _predicted(
             Request(pins=Pins.of(option)),
             Grid((point.concurrency,), (point.context,)),
         )
+    except NoPlan as refusal:
+        return None, f"{REFUSED}{refusal.what.removeprefix('this option cannot run: ')}"
     except QwendeployError as refusal:
         return None, f"no rate: {refusal.what}"
     return document.cells[0].figures, ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
@@ -28,6 +29,8 @@ from qwendeploy.auditing.yaml_tree import Tree
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+MOST_PODS = 1024
+"""Pods of one kind that are told apart."""
 
 
 def is_manifest(tree: Tree) -> bool:
@@ -44,8 +47,10 @@ def read_manifests(trees: list[Tree]) -> list[Launch]:
     launches = []
     for tree in trees:
         link = links.get(_namespace(tree))
-        for pod, container in _containers(tree, tree.root, 0):
+        for pod, container, replicas in _containers(tree, tree.root, 0, 1):
             launch = _launch(tree, pod, container, maps, published, link)
+            if launch.container is not None:
+                launch = replace(launch, container=replace(launch.container, replicas=replicas))
             if launch.engine != "other":
                 launches.append(launch)
     return launches
@@ -82,20 +87,26 @@ def _port_links(tree: Tree) -> Iterator[tuple[str, Place]]:
         yield _namespace(tree), name.place
 
 
-def _containers(tree: Tree, node: Node, depth: int) -> Iterator[tuple[Node, Node]]:
-    """Yield (pod spec, container) wherever a pod template may stand."""
+def _containers(
+    tree: Tree, node: Node, depth: int, replicas: int
+) -> Iterator[tuple[Node, Node, int]]:
+    """Yield (pod spec, container, pods of this kind) wherever a pod template may stand."""
     if depth > 12:
         return
     if isinstance(node, MappingNode):
-        for name, value in tree.mapping(node).items():
+        fields = tree.mapping(node)
+        stated = tree.word(fields["replicas"]) if "replicas" in fields else None
+        count = whole_number(stated.text) if stated is not None else None
+        replicas = replicas if count is None else min(max(count, 1), MOST_PODS)
+        for name, value in fields.items():
             if name == "containers":
                 for container in tree.sequence(value):
-                    yield node, container
+                    yield node, container, replicas
             elif name not in ("initContainers", "metadata"):
-                yield from _containers(tree, value, depth + 1)
+                yield from _containers(tree, value, depth + 1, replicas)
     elif isinstance(node, SequenceNode):
         for item in tree.sequence(node)[:100]:
-            yield from _containers(tree, item, depth + 1)
+            yield from _containers(tree, item, depth + 1, replicas)
 
 
 def _launch(

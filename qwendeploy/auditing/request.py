@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from qwendeploy.documents.option import Content
 
 
 @dataclass(frozen=True)
@@ -20,5 +22,7 @@ class AuditRequest:
     engine_version: str | None = None
     concurrency: int | None = None
     typical_context: int | None = None
+    content: Content = Content.MIXED
+    contexts: Literal["shared", "separate"] = "separate"
     compare: bool = True
     machine: Mapping[str, Any] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Any
 from qwendeploy.auditing.audit import audit_launches, read
 from qwendeploy.auditing.context import Context, read_context
 from qwendeploy.auditing.correct import correct
+from qwendeploy.auditing.figures_of import Asked
 from qwendeploy.auditing.inspect_container import read_inspection
 from qwendeploy.auditing.judge import judge_launch
 from qwendeploy.auditing.launch import Launch
@@ -44,8 +45,9 @@ def audit(request: AuditRequest) -> AuditDocument:
     return audit_launches(
         launches,
         context,
-        concurrency=request.concurrency,
-        typical_context=request.typical_context,
+        asked=Asked(
+            request.concurrency, request.typical_context, request.content, request.contexts
+        ),
         compare=request.compare,
         inputs={key: str(value) for key, value in request.machine.items() if value is not None},
     )

@@ -10,6 +10,7 @@ from qwendeploy.auditing.findings import Finding, worst_outcome
 from qwendeploy.auditing.judge import Judged
 from qwendeploy.auditing.text import whole_number
 from qwendeploy.auditing.visible_gpus import MOST_CARDS, card_names, card_order
+from qwendeploy.documents import Option
 
 MOST_SHARED = 1.0
 """The engine takes its share of the whole card and refuses when that much is not free."""
@@ -32,6 +33,60 @@ def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
             item = replace(item, findings=findings, outcome=worst_outcome(findings))
         result.append(item)
     return result
+
+
+def sharing(judged: Sequence[Judged], options: Sequence[Option | None]) -> list[tuple[Judged, ...]]:
+    """Return for each launch the ones that it shares its load with, itself included, in order.
+
+    They are alike, each on cards of its own, and start together from one compose file or manifest,
+    whose router or service spreads the requests over them.
+    """
+    groups: list[list[int]] = []
+    for at, option in enumerate(options):
+        found = next(
+            (
+                group
+                for group in groups
+                if option is not None
+                and options[group[0]] == option
+                and all(_spread(judged[other], judged[at]) for other in group)
+            ),
+            None,
+        )
+        if found is None:
+            groups.append([at])
+        else:
+            found.append(at)
+    of = {at: group for group in groups for at in group}
+    return [tuple(judged[other] for other in of[at]) for at in range(len(judged))]
+
+
+def _spread(first: Judged, second: Judged) -> bool:
+    one, two = first.understood.launch, second.understood.launch
+    if "fails_at_start" in (first.outcome, second.outcome) or not _meet(first, second):
+        return False
+    if one.place.file != two.place.file or one.runtime != two.runtime:
+        return False
+    if any(launch.container is None or launch.before or launch.service for launch in (one, two)):
+        return False
+    if one.runtime == "kubernetes":
+        return True
+    cards = [
+        set(card_names(item.understood.launch) or ())
+        if item.understood.llama is not None
+        else _used(item)
+        for item in (first, second)
+    ]
+    return bool(cards[0] and cards[1]) and not (cards[0] or set()) & (cards[1] or set())
+
+
+def engines_of(group: Sequence[Judged]) -> int:
+    """Return how many engines a group's launches start; a cluster gives every pod its own cards."""
+    pods = [item.understood.launch for item in group]
+    return sum(
+        launch.container.replicas if launch.container and launch.runtime == "kubernetes" else 1
+        for launch in pods
+    )
 
 
 def _meet(first: Judged, second: Judged) -> bool:

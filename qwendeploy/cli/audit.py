@@ -10,6 +10,7 @@ import click
 
 from qwendeploy import api
 from qwendeploy.cli._common import TOKENS, machine_settings
+from qwendeploy.documents.option import Content
 from qwendeploy.errors import ExitCode, UserError
 from qwendeploy.reporting.audit_text import audit_text
 
@@ -23,6 +24,14 @@ from qwendeploy.reporting.audit_text import audit_text
     "--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096), help="Requests in flight."
 )
 @click.option("--typical-ctx", type=TOKENS, help="Typical context of a request.")
+@click.option(
+    "--content",
+    type=click.Choice([kind.value for kind in Content]),
+    default="mixed",
+    show_default=True,
+    help="What is generated.",
+)
+@click.option("--separate-contexts", is_flag=True, help="Requests share no context.")
 @click.option("--fix", "as_fix", is_flag=True, help="Print the corrected command or fragment.")
 @click.option("--no-compare", is_flag=True, help="Leave out rates and the difference to our plan.")
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
@@ -33,6 +42,8 @@ def command(
     engine_version: str | None,
     concurrency: int | None,
     typical_ctx: int | None,
+    content: str,
+    separate_contexts: bool,
     as_fix: bool,
     no_compare: bool,
     strict: bool,
@@ -63,6 +74,8 @@ def command(
         engine_version=engine_version,
         concurrency=concurrency,
         typical_context=typical_ctx,
+        content=Content(content),
+        contexts="separate" if separate_contexts else "shared",
         compare=not (no_compare or as_fix),
         machine=machine,
     )

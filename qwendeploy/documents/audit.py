@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from qwendeploy.documents.base import Document, Model
-from qwendeploy.documents.option import Option
+from qwendeploy.documents.option import Content, Option
 from qwendeploy.documents.plan import Predictions
 from qwendeploy.figures import Figure
 
@@ -80,6 +80,14 @@ class AuditedLaunch(Model):
     context: int | None = None
     """Requests in flight, and tokens of each, that the predictions are of."""
     point_assumed: bool = False
+    content: Content = Content.MIXED
+    contexts: Literal["shared", "separate"] = "separate"
+    engines: int = 1
+    """Alike engines of the file that share ``concurrency``; rates and changes are of them all."""
+    first_engine: str | None = None
+    """Of such engines the first one, for those that follow it."""
+    doubt: str | None = None
+    """What speaks against a start that nothing surely prevents."""
     changes: tuple[AuditChange, ...] = ()
     unread: tuple[str, ...] = ()
     """Files and parts that the launch names and that were not read."""

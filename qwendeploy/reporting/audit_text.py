@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from qwendeploy.auditing.score import AuditScore, by_kind
 from qwendeploy.documents import Predictions
 from qwendeploy.documents.audit import AuditChange, AuditDocument, AuditedLaunch, AuditFinding
+from qwendeploy.documents.option import Content
 from qwendeploy.reporting.plan_text import figure_text
 from qwendeploy.reporting.width import text_width
 
@@ -45,13 +46,17 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
     head = launch.name or launch.place
     nothing = "nothing found in what was read" if launch.unread else "nothing found"
     what = _OUTCOMES[launch.outcome]
+    if launch.outcome == "works" and launch.doubt is not None:
+        doubted = launch.doubt.partition(": ")[0]
+        what = f"nothing seen that surely stops it, but {doubted}"
     if launch.engine not in ("vllm", "llama.cpp") and launch.outcome == "works":
         what = "not judged beyond image, ports and cards"
     elif (launch.engine, launch.outcome) == ("vllm", "works") and not _pool_known(launch):
         what = "nothing seen that stops it; whether its memory suffices was not judged"
     lines.append(f"{head}: {what} ({told or nothing})")
     lines += _figure_lines(launch)
-    lines += _change_lines(launch.changes)
+    if launch.first_engine is None:
+        lines += _change_lines(launch.changes)
     if launch.unread:
         lines += _wrapped("Not read  ", "; ".join(launch.unread))
     return "\n".join(lines)
@@ -85,7 +90,9 @@ def _figure_lines(launch: AuditedLaunch) -> list[str]:
         lines += _wrapped("Limit     ", launch.binds)
     elif launch.engine == "vllm":
         lines += _wrapped("Pool      ", f"no figure: {predictions.reasons['kv_pool_blocks']}")
-    if predictions.aggregate_decode_tps is not None:
+    if launch.first_engine is not None:
+        lines += _wrapped("Decode    ", f"shares its load with {launch.first_engine}, see there")
+    elif predictions.aggregate_decode_tps is not None:
         lines += _wrapped("Decode    ", figure_text(predictions.aggregate_decode_tps) + _at(launch))
     elif launch.outcome != "fails_at_start":
         reason = predictions.reasons.get("aggregate_decode_tps", "")
@@ -99,6 +106,10 @@ def _at(launch: AuditedLaunch) -> str:
     if launch.concurrency is None or launch.context is None:
         return ""
     said = f" with {launch.concurrency} requests of {launch.context:,} tokens"
+    if launch.engines > 1:
+        said += f" over {launch.engines} alike engines"
+    said += ", contexts shared" if launch.contexts == "shared" else ""
+    said += f", {launch.content}" if launch.content != Content.MIXED else ""
     return f"{said}, assumed (--c, --typical-ctx)" if launch.point_assumed else said
 
 
