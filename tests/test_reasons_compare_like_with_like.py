@@ -236,3 +236,41 @@ def test_an_engine_without_that_fault_is_not_warned_of_it(run: Any) -> None:
 
     assert plan["option"]["engine"] == "llama.cpp"
     assert "prefix-caching-with-mtp" not in {w["rule"] for w in plan["warnings"]}
+
+
+@pytest.mark.parametrize("step", ["784", "400", "100"])
+def test_what_is_said_to_be_out_is_not_offered(run: Any, step: str) -> None:
+    line = ["--gpu", "H100-SXM", "--c", "64", "--ctx", "8k", "--max-num-batched-tokens"]
+    plan = plan_of(run, *line, step)
+    offered = {item["option"]["spec_method"] for item in plan["alternatives"]}
+
+    assert "none" in offered
+    assert not [text for text in plan["reasons"] if "no draft is out" in text]
+
+
+def test_prefix_caching_that_a_step_is_too_short_for_is_left_off(run: Any) -> None:
+    line = [
+        "--gpu",
+        "H100-SXM",
+        "--c",
+        "8",
+        "--ctx",
+        "8k",
+        "--spec",
+        "none",
+        "--max-num-batched-tokens",
+        "100",
+    ]
+    assert plan_of(run, *line)["option"]["prefix_cache"] is False
+
+    stated = run("recommend", *line, "--prefix-cache", "on")
+    assert stated.code == 1
+    assert "[memory-step]" in stated.out
+    assert "--prefix-cache off" in stated.out
+
+
+def test_a_rival_without_room_is_told_by_its_room(run: Any) -> None:
+    plan = plan_of(run, "--gpu", "H100 SXM", "--ctx", "32k", "--c", "4096")
+
+    weights = next(text for text in plan["reasons"] if text.startswith("fp8:"))
+    assert re.fullmatch(r"fp8: bf16 runs only \d+ of 4096 requests at once, this \d+\.", weights)

@@ -85,6 +85,11 @@ class Memory:
         held = kv.blocks_held(self.layout, 1, crossing=True)
         return max(0, self.pool - kv.NULL_BLOCKS) // held
 
+    @property
+    def holds_one(self) -> bool:
+        """Whether the pool holds one request of the full length, without which nothing starts."""
+        return self.pool >= self.per_request
+
     def start_check(self, option: Option) -> kv.StartCheck:
         """Return whether the engine starts with this pool and the option's limits."""
         return kv.starts(

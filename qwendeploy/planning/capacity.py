@@ -47,10 +47,12 @@ def capacity_lines(
     workload, option = scene.workload, candidate.option
     if not isinstance(candidate.memory, Memory):
         return _slot_lines(candidate.memory, option, workload.concurrency)
-    room = _room(candidate.memory, option, workload.concurrency)
     seats = (option.max_num_seqs or 1) * option.replicas
-    if seats < min(workload.concurrency, room.full):
-        return _few_seats(seats, room, workload.concurrency)
+    full = candidate.memory.running_at(candidate.memory.max_model_len) * option.replicas
+    if seats < min(workload.concurrency, full):
+        stated = scene.pins.max_num_seqs is not None
+        return _few_seats(seats, full, workload.concurrency, stated=stated)
+    room = _room(candidate.memory, option, workload.concurrency, seats)
     length = format_tokens(candidate.memory.max_model_len)
     count = workload.concurrency
     if count == 1 and room.full == 0:
@@ -87,15 +89,14 @@ def capacity_lines(
     return tuple(lines), (headline,)
 
 
-def _few_seats(seats: int, room: Room, concurrency: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return that seats, not memory, bind: stated by the user, for the plan gives enough."""
+def _few_seats(
+    seats: int, full: int, concurrency: int, *, stated: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return that seats, not memory, bind; memory would hold ``full`` requests of any length."""
     run = "request runs" if seats == 1 else "requests run"
-    line = f"{seats} {run} at once, for which there are seats; memory would hold {room.full}."
-    headline = (
-        f"{concurrency} requests share {seats} seat{'s' if seats != 1 else ''} (--max-num-seqs): "
-        "the rest queue."
-    )
-    return (line,), (headline,)
+    line = f"{seats} {run} at once, for which there are seats; memory would hold {full}."
+    headline = f"{concurrency} requests share {seats} seat{'s' if seats != 1 else ''}"
+    return (line,), (f"{headline}{' (--max-num-seqs)' if stated else ''}: the rest queue.",)
 
 
 def _most(predictions: Predictions, load: Load) -> str:
@@ -125,22 +126,30 @@ def _slot_lines(
     return (line,), (headline,)
 
 
-def _room(memory: Memory, option: Option, concurrency: int) -> Room:
+def _room(memory: Memory, option: Option, concurrency: int, seats: int) -> Room:
+    """Return what the memory holds of the requests with this many seats over all replicas."""
     share = -(-concurrency // option.replicas)
     full = memory.running_at(memory.max_model_len) * option.replicas
-    return Room(full, memory.longest_for(share))
+    return Room(min(full, seats), memory.longest_for(share) if seats >= concurrency else 0)
+
+
+def _seats_of_others(option: Option, scene: Scene) -> int:
+    """Return the seats that the plan would have if its memory held every request."""
+    most = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
+    return most * option.replicas
 
 
 def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
     """Return what the same option would hold with the best of the lighter weights, if any can."""
     option, workload = best.candidate.option, result.scene.workload
+    seats = _seats_of_others(option, result.scene)
     for item in result.ranked:
         other, memory = item.candidate.option, item.candidate.memory
         same = {"checkpoint": option.checkpoint, "quant": option.quant}
         if other.quant == option.quant or not isinstance(memory, Memory):
             continue
         if other.model_copy(update=same) == option and memory.weights.value < _weights(best):
-            return [(f"{other.quant} weights", _room(memory, other, workload.concurrency))]
+            return [(f"{other.quant} weights", _room(memory, other, workload.concurrency, seats))]
     return []
 
 
@@ -168,6 +177,7 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
     larger = _larger_card(scene)
     if larger is not None:
         changes.append((f"{larger[0]} cards", {}, {"memory_mib": larger[1]}))
+    seats = _seats_of_others(option, scene)
     rooms = []
     for label, of_option, of_question in changes:
         try:
@@ -175,7 +185,7 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
         except UserError:
             continue
         if memory.pool > 1:
-            rooms.append((label, _room(memory, option, scene.workload.concurrency)))
+            rooms.append((label, _room(memory, option, scene.workload.concurrency, seats)))
     return rooms
 
 

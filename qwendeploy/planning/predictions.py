@@ -198,7 +198,10 @@ def _capacity(candidate: Candidate, load: Load) -> dict[str, Figure]:
         "max_typical_context_tokens": over(
             "tokens",
             kind,
-            {name: memory.longest_for(share, value) for name, value in ends.items()},
+            {
+                name: memory.longest_for(share, value) if seats >= load.concurrency else 0
+                for name, value in ends.items()
+            },
             basis,
         ),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
 from qwendeploy.planning.labels import draft_label, layout_label
@@ -14,6 +14,10 @@ MOST_REASONS = 3
 
 NOT_NEEDED = "kv-dtype-not-needed"
 """The one rejection of what could run as well: true, but never what decided."""
+
+STARVED = 0.5
+"""Share of the plan's running requests below which a rival's rate is for want of memory: that is
+said instead of the rate, which tells nothing of what it would do with the same requests."""
 
 RESPECTS = ("weights", "draft", "layout", "kv")
 
@@ -70,7 +74,8 @@ def _in_respect(result: Survey, best: Scored, respect: str) -> tuple[float, str]
     same = [item for item in alone if item.candidate.option.image == image]
     if same or alone:
         return _against(result, best, same or alone, mine[respect])
-    refused = _refused(result, best.candidate.option, respect)
+    runs = {_words(item.candidate.option)[respect] for item in rivals}
+    refused = _refused(result, best.candidate.option, respect, runs)
     if refused is not None:
         return refused
     return _against(result, best, rivals, mine[respect]) if rivals else None
@@ -94,6 +99,9 @@ def _against(
     figure = rival.figure(objective)
     kind = f" ({figure.kind})" if figure else ""
     gain = mine / other - 1
+    if rival.running < STARVED * best.running and gain > 0:
+        most = f"{rival.running} of {rival.concurrency} requests at once"
+        return gain, f"{label}: {name} runs only {most}, this {best.running}."
     if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
         return 0.0, f"{label} ties with {name}{kind} and {preference(best, rival, objective)}."
     of = "on the low end of the band"
@@ -113,10 +121,13 @@ def _name(rival: Option, option: Option) -> str:
     return text
 
 
-def _refused(result: Survey, option: Option, respect: str) -> tuple[float, str] | None:
+def _refused(
+    result: Survey, option: Option, respect: str, runs: Collection[str]
+) -> tuple[float, str] | None:
     """Return what put out the options that differ in this respect alone.
 
     Those in the same image come first, of them hard reasons, better weights, what came nearest.
+    What is out here but ``runs`` where more is different is said to be out with the rest the same.
     """
     mine = _words(option)
     image = (option.image or option.engine).rsplit("/", 1)[-1]
@@ -132,7 +143,8 @@ def _refused(result: Survey, option: Option, respect: str) -> tuple[float, str] 
         return None
     other, entry, _ = found[0]
     gain = -1.0 if entry.rule == NOT_NEEDED else 1.0
-    return gain, f"{mine[respect]}: {other} is out, {entry.reason.rstrip('.')}."
+    alike = " with all else as it is" if other in runs else ""
+    return gain, f"{mine[respect]}: {other} is out{alike}, {entry.reason.rstrip('.')}."
 
 
 def _class_rank(result: Survey, quant: str) -> int:

@@ -1,14 +1,14 @@
 """From an admitted option to the server's settings and its memory.
 
 The order is fixed: batched tokens, seats, graph capture, rest of the budget, blocks. If the pool
-has too few blocks for the seats the seats are lowered, at most three rounds. Rules speak in
-between; two rules that disagree on one flag reject the option and are both named.
+has too few blocks for the seats it is asked again with fewer. Rules speak in between; two rules
+that disagree on one flag reject the option and are both named.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,12 +25,12 @@ from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import base_flags, merge_settings
 from qwendeploy.units import GIB
 
-ROUNDS = 3
-"""Times that the seats may be lowered to what the pool holds (DESIGN: at most three rounds)."""
-
 DEFAULT_UTILIZATION = 0.90
 """Where no rule knows the card: below the engine's own default of 0.92 (vLLM 0.20.0 and later)."""
 
+
+SHORT_STEP = "memory-step"
+"""Names the rejection of a step that is shorter than one block of a prefix cache."""
 
 MOST_UTILIZATION = 0.95
 """Share above which stating more of the card is no way back: others hold the rest of it."""
@@ -47,8 +47,26 @@ class _Draft:
         self.fired.update({result.rule.id: result for result in fired})
 
 
-def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
-    """Return the option ready to run, or the first reason why it cannot."""
+def resolve(
+    option: Option, scene: Scene, *, most_seats: int | None = None
+) -> Candidate | Rejection:
+    """Return the option ready to run, or the first reason why it cannot.
+
+    Prefix caching that nobody stated is left off where a step is too short for it. ``most_seats``
+    bounds the seats of each replica besides memory and the requests in flight.
+    """
+    result = _resolved(option, scene, most_seats)
+    if (
+        isinstance(result, Rejection)
+        and result.rule == SHORT_STEP
+        and option.spec_method != "mtp"  # of which the options hold both anyway
+        and not scene.states("prefix_cache")
+    ):
+        return _resolved(option.model_copy(update={"prefix_cache": False}), scene, most_seats)
+    return result
+
+
+def _resolved(option: Option, scene: Scene, most_seats: int | None) -> Candidate | Rejection:
     facts: Facts = {**scene.facts, **option_facts(option)}
     admitted = scene.rules.fire(Pass.ADMIT, facts)
     refusal = (
@@ -61,7 +79,7 @@ def resolve(option: Option, scene: Scene) -> Candidate | Rejection:
     draft = _Draft(_stated_limits(option, scene))
     draft.add(admitted)
     try:
-        memory = _resolve_limits(draft, scene, facts)
+        memory = _resolve_limits(draft, scene, facts, most_seats)
     except UserError as problem:
         return Rejection("memory-model", str(problem))
     if isinstance(memory, Rejection):
@@ -110,25 +128,56 @@ def _stated_limits(option: Option, scene: Scene) -> Option:
     )
 
 
-def _resolve_limits(draft: _Draft, scene: Scene, facts: Facts) -> Memory | Rejection:
-    pins = scene.pins
-    seats = pins.max_num_seqs or -(-scene.workload.concurrency // draft.option.replicas)
+def _resolve_limits(
+    draft: _Draft, scene: Scene, facts: Facts, most_seats: int | None
+) -> Memory | Rejection:
+    """Return the memory with the most seats that it can ever fill, no more than the requests.
+
+    Every seat takes memory from the pool for the sampler and the graphs, so that seats for
+    requests that only wait would leave less for those that run.
+    """
     _fire_resolve(draft, scene, facts)
     draft.option = _with_preferences(draft, scene)
-    draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
-    for _ in range(ROUNDS):
+    before = dict(draft.fired)
+
+    def at(seats: int) -> Memory | Rejection:
+        draft.fired = dict(before)
+        draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
         fired = _fire_resolve(draft, scene, facts)
         refusal = refusal_of(draft.fired.values())
         if refusal is not None:
             return refusal
         draft.option = _with_graphs(draft.option, fired, scene)
         draft.option = _with_limits(draft, scene)
-        memory = size_memory(draft.option, scene)
-        most = memory.short_requests
-        if most < 1 or (draft.option.max_num_seqs or 1) <= most or pins.max_num_seqs:
-            break
-        draft.option = draft.option.model_copy(update={"max_num_seqs": most})
-    return memory
+        return size_memory(draft.option, scene)
+
+    def fills(memory: Memory | Rejection) -> bool:
+        seats = draft.option.max_num_seqs or 1
+        return isinstance(memory, Memory) and seats <= memory.short_requests and memory.holds_one
+
+    if scene.pins.max_num_seqs is not None:
+        return at(scene.pins.max_num_seqs)
+    share = -(-scene.workload.concurrency // draft.option.replicas)
+    share = min(share, most_seats or share)
+    memory = at(share)
+    if share == 1 or fills(memory):
+        return memory
+    one = at(1)
+    if not fills(one) or isinstance(one, Rejection):
+        return one
+    most = min(share - 1, one.short_requests)
+    return at(last_of(1, most, lambda seats: fills(at(seats))))
+
+
+def last_of(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the last number up to ``high`` for which ``holds``; it does for ``low`` and below."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _fire_resolve(draft: _Draft, scene: Scene, facts: Facts) -> tuple[Fired, ...]:
@@ -319,8 +368,10 @@ def _no_room(check: kv.StartCheck, memory: Memory, option: Option, scene: Scene)
             would_return=f"--max-num-seqs {memory.short_requests} or less",
         )
     return Rejection(
-        "memory-step",
+        SHORT_STEP,
         f"a step of {option.max_num_batched_tokens} tokens is shorter than one block of "
         f"{memory.layout.block_tokens}, which prefix caching needs",
         missed_by=f"{memory.layout.block_tokens - (option.max_num_batched_tokens or 0)} tokens",
+        would_return=f"--max-num-batched-tokens {memory.layout.block_tokens} or more, or "
+        "--prefix-cache off",
     )

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from qwendeploy.documents import Objective, Option, Workload
 from qwendeploy.planning.box import Box
-from qwendeploy.planning.facts import Facts, machine_facts, workload_facts
+from qwendeploy.planning.facts import Facts, machine_facts, shared_facts, workload_facts
 from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.rulebook import RuleBook
@@ -114,3 +114,23 @@ class Scene:
         if name == "prefix_cache":
             return self.workload.prefix_cache != "auto"
         return getattr(self.request.pins, name, None) is not None
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Scenes whose rules are narrowed to the options that are judged in them, made once a kind."""
+
+    scene: Scene
+    _wholes: dict[tuple[str, str], Scene] = field(default_factory=dict)
+    _kinds: dict[tuple[object, ...], Scene] = field(default_factory=dict)
+
+    def of(self, option: Option) -> Scene:
+        """Return the scene of the options of one image, checkpoint, draft and kind of links."""
+        words = self.scene.box.joined(option.tp, option.replicas)
+        if words not in self._wholes:
+            linked = self.scene.joined_as(option)
+            self._wholes[words] = linked.for_options({**linked.facts, **linked.exposure})
+        kind = (option.image, option.checkpoint, option.quant, option.spec_method, words)
+        if kind not in self._kinds:
+            self._kinds[kind] = self._wholes[words].for_options(shared_facts(option))
+        return self._kinds[kind]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
 from qwendeploy.models.kernels import gguf_bits
 from qwendeploy.planning.candidate import Candidate, Rejection
-from qwendeploy.planning.facts import shared_facts
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.predictions import Load, fitting, predict_all, running, running_band
@@ -18,11 +17,13 @@ from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import (
     TYPICAL_SHARE,
+    Narrowed,
     Scene,
     longest_request,
     ranks_end_to_end,
     stated_context,
 )
+from qwendeploy.planning.seats import seated
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def _judged(
 ) -> Survey:
     """Return the survey of resolved options at one load."""
     trace = list(rejections)
-    candidates = _needed_kv_types(resolved, load, scene, trace)
+    narrowed = Narrowed(scene)
+    candidates = [seated(item, load, narrowed.of(item.option)) for item in resolved]
+    candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
     by_loop = ranks_end_to_end(scene.workload)
     figures = predict_all(
@@ -150,8 +153,7 @@ def _resolved(
         return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
-    wholes: dict[tuple[str, str], Scene] = {}
-    narrowed: dict[tuple[object, ...], Scene] = {}
+    narrowed = Narrowed(scene)
     known = scene.knowledge
     for option in enumerate_options(
         scene.box, scene.workload, scene.pins, known, any_release=scene.any_release
@@ -164,14 +166,7 @@ def _resolved(
             too_coarse.add(weights)
             trace.append(_coarse(weights, own, quality))
             continue
-        words = scene.box.joined(option.tp, option.replicas)
-        if words not in wholes:
-            linked = scene.joined_as(option)
-            wholes[words] = linked.for_options({**linked.facts, **linked.exposure})
-        kind = (option.image, option.checkpoint, option.quant, option.spec_method, words)
-        if kind not in narrowed:
-            narrowed[kind] = wholes[words].for_options(shared_facts(option))
-        result = resolve(option, narrowed[kind])
+        result = resolve(option, narrowed.of(option))
         if isinstance(result, Rejection):
             trace.append(rejected(option, result))
         else:

@@ -1,0 +1,48 @@
+"""Seats of an option at the load that it is judged at.
+
+A seat takes memory from the pool whether or not it is used. Requests shorter than the load's may
+fill more seats than its own can, so seats are kept unless they cost requests that would run.
+"""
+
+from __future__ import annotations
+
+from qwendeploy.planning.candidate import Candidate, Memory
+from qwendeploy.planning.predictions import Load, fitting, running
+from qwendeploy.planning.resolve import last_of, resolve
+from qwendeploy.planning.scene import Scene
+
+GIVEN_UP = 0.05
+"""Share of the requests that could run at the load's context up to which more seats for shorter
+ones are kept: less than the pool before start is known to (5 %, DESIGN §5)."""
+
+
+def seated(candidate: Candidate, load: Load, scene: Scene) -> Candidate:
+    """Return the candidate without the seats that keep its pool from holding more of the load."""
+    option = candidate.option
+    seats = option.max_num_seqs or 1
+    held = running(candidate, load)
+    few = max(1, held // option.replicas)
+    if scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
+        return candidate
+    if not isinstance(candidate.memory, Memory):
+        return candidate
+    found: dict[int, Candidate] = {seats: candidate}
+
+    def of(number: int) -> Candidate:
+        if number not in found:
+            result = resolve(option, scene, most_seats=number)
+            found[number] = result if isinstance(result, Candidate) else candidate
+        return found[number]
+
+    if not _gains(fitting(of(few), load), held):
+        return candidate
+    full = last_of(few, seats, lambda number: fitting(of(number), load) >= number * option.replicas)
+    most = running(of(full), load)
+    if not _gains(most, held):
+        return candidate
+    return of(last_of(full, seats, lambda number: not _gains(most, running(of(number), load))))
+
+
+def _gains(count: int, held: int) -> bool:
+    """Say whether a count of requests is more than another by what is not given up for seats."""
+    return held < (1 - GIVEN_UP) * count
