@@ -55,7 +55,7 @@ SCENES: dict[str, tuple[str, int, Workload, Request]] = {
         "A10",
         2,
         Workload(concurrency=1, max_context=262144, quality=Quality.REFERENCE),
-        Request(pins=Pins(upstream_only=True, spec_method="none")),
+        Request(pins=Pins(upstream_only=True, spec_method="none", quant="fp8")),
     ),
     "gguf-in-small-slots": (
         "V100 SXM3 32GB",
