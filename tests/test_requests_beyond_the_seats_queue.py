@@ -135,3 +135,21 @@ def test_no_more_requests_are_said_to_run_than_there_are_seats(run: Any, seats: 
 def test_the_first_of_a_falling_row_is_found() -> None:
     for edge in range(1, 20):
         assert last_of(1, 19, edge.__ge__) == edge
+
+
+def test_the_first_token_end_to_end_waits_for_a_seat(run: Any) -> None:
+    line = "recommend --gpu H100-SXM --ctx 32k --typical-ctx 4k --separate-contexts --c"
+    seated, queued = (json.loads(run(*line.split(), load, "--json").out) for load in ("32", "4096"))
+    figures = queued["predictions"]
+
+    # in a closed loop every user has one request underway: users = answers a second x seconds each
+    answer = queued["operating_point"]["osl"]
+    first, pace = (figures[f"{name}_end_to_end_ms"]["value"] for name in ("ttft", "tpot"))
+    a_second = figures["output_tps_end_to_end"]["value"] / answer
+    assert a_second * (first + pace * answer) / 1000 == pytest.approx(4096, rel=0.02)
+    assert seated["predictions"]["ttft_end_to_end_ms"]["value"] < 5000
+    told = [
+        "with the wait for a seat" in " ".join(run(*line.split(), load).out.split())
+        for load in ("32", "4096")
+    ]
+    assert told == [False, True]

@@ -96,7 +96,8 @@ def latencies(
         missing.update(dict.fromkeys(LOOP_NAMES, "no decode rate at this point"))
         return found, missing
     servers = min(option.replicas, count)
-    found.update(_closed_loop(rate, entry, count, servers, request.answer))
+    queued = max(0, load.concurrency - count)
+    found.update(_closed_loop(rate, entry, count, servers, request.answer, queued))
     return found, missing
 
 
@@ -145,9 +146,13 @@ def _warm(
 
 
 def _closed_loop(
-    rate: Estimate, entry: Estimate, count: int, servers: int, answer: int
+    rate: Estimate, entry: Estimate, count: int, servers: int, answer: int, queued: int
 ) -> dict[str, Figure]:
-    """Return throughput over all replicas, first token and pace in a closed loop with prompts."""
+    """Return throughput over all replicas, first token and pace in a closed loop with prompts.
+
+    ``queued`` users of the loop wait for a place: the time to the first token includes that wait,
+    which by Little's law is their number over the requests that are answered a second.
+    """
     users = count / servers  # a mean, as in the rate; requests need not divide over replicas
     loop = closed_loop(rate.scaled(1 / servers), entry, concurrency=users, output_tokens=answer)
     total = loop.output_tps
@@ -162,8 +167,9 @@ def _closed_loop(
     def time(value: float) -> Figure:
         return replace(total, value=value, low=value / up, high=value * down).figure("ms")
 
+    wait = 1000 * queued * answer / total.value
     return {
         "output_tps_end_to_end": total.figure("tok/s"),
-        "ttft_end_to_end_ms": time(loop.ttft_ms),
+        "ttft_end_to_end_ms": time(loop.ttft_ms + wait),
         "tpot_end_to_end_ms": time(loop.tpot_ms),
     }

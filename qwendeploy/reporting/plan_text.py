@@ -238,6 +238,8 @@ def _end_to_end(plan: Plan) -> str:
     ):
         if figure is not None:
             text += f"; {name} {format_count(figure.value)} ms"
+            if name == "TTFT" and _running(point.concurrency, figures):
+                text += " with the wait for a seat"
     if figures.stall_ms is not None:
         text += f"; pauses to {format_count(figures.stall_ms.value)} ms"
     return f"{text})"
