@@ -227,6 +227,11 @@ class SeriesFit:
         return len(self._own.times)
 
     @property
+    def levels(self) -> tuple[float, ...]:
+        """Concurrencies of the cells, ascending."""
+        return tuple(sorted(set(self._own.points[:, 0].tolist())))
+
+    @property
     def coefficients(self) -> tuple[float, ...]:
         """Costs in seconds of the terms 1, c, c·x, x, c², (c−8)₊, (c−16)₊; all >= 0."""
         return tuple(float(value) for value in self._posterior.coefficients)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from qwendeploy.documents import Option
 from qwendeploy.models.estimate import Estimate
+from qwendeploy.models.isotonic import between, rising
 from qwendeploy.models.nnls import Array
+from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import Features
 from qwendeploy.planning.series_choice import best_series
 from qwendeploy.planning.transfer_rows import transfer_fit
@@ -50,6 +52,32 @@ class StepTimes:
             for (c, x), rate in zip(missing, rates, strict=True):
                 self._known[c, x] = math.log(c) - float(rate)
         return np.asarray([self._known[key] for key in keys])
+
+
+@dataclass(frozen=True)
+class LoadCurve:
+    """The least times in which all streams of a server gain a token, by how many they are.
+
+    More streams are never a shorter step: where a series' cells say so they differ by noise (a
+    single run at two streams 5 % below what four make of it), and the loads are averaged.
+    """
+
+    levels: Array
+    times: Array
+    """Log seconds at each level, none below one before it."""
+
+    @classmethod
+    def of(cls, fit: SeriesFit, context: int, physics: StepTimes | None) -> LoadCurve:
+        """Return the curve of a series at one context, at the loads of its cells."""
+        levels = fit.levels
+        rates = [fit.predict(level, context, physics=physics).value for level in levels]
+        return cls(np.asarray(levels), rising(np.log(levels) - np.log(rates)))
+
+    def held(self, rate: Estimate, concurrency: float) -> Estimate:
+        """Return a rate of the series moved to where no fewer streams take longer."""
+        time = math.log(concurrency / rate.value)
+        held = between(self.times, self.levels, concurrency, time)
+        return rate if held == time else rate.scaled(math.exp(time - held))
 
 
 @cache

@@ -27,6 +27,7 @@ from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
 from qwendeploy.planning.anchors import (
+    LoadCurve,
     StepTimes,
     drafts_beside,
     moved_beside,
@@ -265,9 +266,16 @@ class Rates:
         """Return a series' own rate at a point, once for all options that it speaks for."""
         key = (series.key, physics, concurrency, context)
         if key not in self._series_rates:
-            rate = self._fit(series).predict(concurrency, context, drift=True, physics=physics)
-            self._series_rates[key] = rate
+            fit, curve = self._fit(series), (series.key, physics, context)
+            if curve not in self._curves:
+                self._curves[curve] = LoadCurve.of(fit, context, physics)
+            rate = fit.predict(concurrency, context, drift=True, physics=physics)
+            self._series_rates[key] = self._curves[curve].held(rate, concurrency)
         return self._series_rates[key]
+
+    @cached_property
+    def _curves(self) -> dict[tuple[SeriesKey, StepTimes | None, int], LoadCurve]:
+        return {}
 
     @cached_property
     def _series_rates(self) -> dict[tuple[SeriesKey, StepTimes | None, float, int], Estimate]:
