@@ -140,6 +140,23 @@ def test_run_of_this_machine_stands_for_its_point(box: Box) -> None:
     assert rate_of(before).half_width > after.half_width
 
 
+def test_runs_that_disagree_are_all_in_the_band(box: Box) -> None:
+    option = ("--image", "repne/vllm:v13", "--quant", "fp8", "--tp", "2", "--spec-tokens", "3")
+    option = (*option, "--spec", "mtp")
+    near = rate_of(box.plan(*option, "--c", "24"))
+    plan = box.plan(*option)
+    known = rate_of(plan)
+    for rate, boot in ((known.value, "1796000000.25"), (known.value / 2, "1796000900.25")):
+        box.imports(plan, rate, boot=boot)
+    after, beside = rate_of(box.plan(*option)), rate_of(box.plan(*option, "--c", "24"))
+
+    assert after.kind is Kind.MEASURED_HERE
+    assert after.value == pytest.approx(known.value * 0.75)
+    assert after.low <= known.value / 2 and after.high >= known.value
+    assert "disagree" in after.source
+    assert near.value / 2 < beside.value < near.value
+
+
 def test_derived_figures_follow_the_run(box: Box) -> None:
     plan = box.plan()
     box.imports(plan, 1250.0)

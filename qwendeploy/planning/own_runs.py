@@ -120,7 +120,8 @@ class OwnRuns:
     def exact(self, option: Option, place: Place) -> tuple[Estimate, int] | None:
         """Return this machine's own rate of one server at a place, and the servers that ran.
 
-        Several starts are averaged; runs of one start count as one.
+        Several starts are averaged; runs of one start count as one. The band holds what each of
+        them measured: where they disagree it is as wide as that.
         """
         found = [point for point in self.of(option) if point.here and point.place == place]
         same = [point for point in found if point.servers == option.replicas]
@@ -133,14 +134,19 @@ class OwnRuns:
         means = [math.fsum(rates) / len(rates) for rates in starts.values()]
         value = math.fsum(means) / len(means)
         half = boot_half_width(means, max(point.spread for point in found))
+        rates = [point.rate for point in found]
+        low, high = value * (1 - half), value * (1 + half)
         labels = dict.fromkeys(point.label for point in found)
+        told = f"own {'run' if len(labels) == 1 else 'runs'} {', '.join(labels)}"
+        if min(rates) < low or max(rates) > high:
+            told += f", which disagree ({min(rates):,.0f} to {max(rates):,.0f} tok/s a server)"
         estimate = Estimate(
             value,
-            value * (1 - half),
-            value * (1 + half),
+            max(0.0, min(low, *rates)),
+            max(high, *rates),
             Kind.MEASURED_HERE,
             len(means),
-            f"own {'run' if len(labels) == 1 else 'runs'} {', '.join(labels)}",
+            told,
         )
         return estimate, found[0].servers
 
@@ -160,6 +166,7 @@ class OwnRuns:
         """
         key = option_key(option)
         heard = [(p, e) for p, e in seen if p.here or option_key(p.option) == key]
+        apart = _apart([point for point, _ in heard if point.here])
         observations = [
             Observation(
                 point.place.concurrency,
@@ -167,9 +174,11 @@ class OwnRuns:
                 point.rate,
                 predicted,
                 math.hypot(
-                    boot_half_width([point.rate], point.spread), 0.0 if point.here else drift
-                )
-                / Z90,
+                    boot_half_width([point.rate], point.spread) / Z90,
+                    apart.get((option_key(point.option), point.place), 0.0)
+                    if point.here
+                    else drift / Z90,
+                ),
                 point.here,
                 option_key(point.option),
             )
@@ -188,6 +197,14 @@ class OwnRuns:
             kind=kind,
             basis=f"{base.basis}; times {result.factor:.3f} by own {', '.join(labels)}",
         )
+
+
+def _apart(points: Sequence[OwnPoint]) -> dict[tuple[object, Place], float]:
+    """Return by option and place half of what its runs differ by, log units."""
+    rates: dict[tuple[object, Place], list[float]] = {}
+    for point in points:
+        rates.setdefault((option_key(point.option), point.place), []).append(point.rate)
+    return {key: math.log(max(found) / min(found)) / 2 for key, found in rates.items()}
 
 
 def _kind_between(place: Place, points: Sequence[OwnPoint]) -> Kind:
