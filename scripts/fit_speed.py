@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from qwendeploy.models.conformal import FEW_CELLS, T_QUANTILE
 from qwendeploy.models.nnls import Array
-from qwendeploy.models.speed import FEW_CELLS, T_QUANTILE, fit_series
+from qwendeploy.models.speed import fit_series
 from qwendeploy.models.speed_constants import Hyper
 from qwendeploy.planning.speed_fit import FILE, fit_with, sisters_of
 from qwendeploy.resources import data_dir
@@ -191,7 +192,7 @@ def beyond(hyper: Hyper, big: Sequence[Series], every: Sequence[Series], axis: i
                     if not 0 < distance <= 3:
                         continue
                     point = np.array([[cell.concurrency, cell.context]], dtype=np.float64)
-                    log_time, deviation = fit.log_time(point)
+                    (log_time,), (deviation,) = fit.log_times(point)
                     error = log_time - math.log(cell.concurrency / cell.aggregate_tps)
                     excess += max(error**2 - deviation**2, 0.0)
                     octaves += distance**2

@@ -141,8 +141,10 @@ def test_run_of_this_machine_stands_for_its_point(box: Box) -> None:
 
 
 def test_runs_that_disagree_are_all_in_the_band(box: Box) -> None:
-    option = ("--image", "repne/vllm:v13", "--quant", "fp8", "--tp", "2", "--spec-tokens", "3")
-    option = (*option, "--spec", "mtp")
+    option = (
+        *("--image", "repne/vllm:v13", "--quant", "fp8", "--tp", "2"),
+        *("--spec", "mtp", "--spec-tokens", "3"),
+    )
     near = rate_of(box.plan(*option, "--c", "24"))
     plan = box.plan(*option)
     known = rate_of(plan)

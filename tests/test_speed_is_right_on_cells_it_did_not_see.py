@@ -8,7 +8,7 @@ import math
 import pytest
 
 from qwendeploy.errors import DataError
-from qwendeploy.models.speed import FEW_CELLS
+from qwendeploy.models.conformal import FEW_CELLS
 from qwendeploy.planning.accuracy_speed import (
     Held,
     Summary,

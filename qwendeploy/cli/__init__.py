@@ -6,6 +6,7 @@ carries the result alone.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import importlib
@@ -122,6 +123,8 @@ def tune_process() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Most of what is made at start lives to the end: looking for garbage there is time lost.
     gc.set_threshold(300_000, 20, 20)
+    # The interpreter looks for it once more on its way out, for a tenth of the command's time.
+    atexit.register(gc.freeze)
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -70,9 +70,9 @@ class Field:
         inverse = rest - np.outer(column, column) / self.inverse[index, index]
         return Field(self.kernel, self.coordinates[keep], self.factor[keep], inverse)
 
-    def predict(self, values: Array, point: Array) -> tuple[float, float]:
-        """Return mean and variance at ``point`` (one row), given ``values`` at the points."""
-        near = self.kernel.between(point, self.coordinates)[0] * self.factor
+    def predict(self, values: Array, at: Array) -> tuple[Array, Array]:
+        """Return mean and variance at each row of ``at``, given ``values`` at the points."""
+        near = self.kernel.between(at, self.coordinates) * self.factor
         weights = near @ self.inverse
-        variance = self.kernel.variance - float(weights @ near)
-        return float(weights @ values), max(variance, 0.0)
+        variance = self.kernel.variance - np.sum(weights * near, axis=1)
+        return weights @ values, np.maximum(variance, 0.0)

@@ -28,8 +28,9 @@ from typing import Protocol
 
 import numpy as np
 
-from qwendeploy.figures import LEVEL, Kind
+from qwendeploy.figures import Kind
 from qwendeploy.models.anchored import Anchor, combined
+from qwendeploy.models.conformal import FEW_CELLS, conformal_factor
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.gp import Field
 from qwendeploy.models.nnls import Array, nnls_normal
@@ -37,14 +38,10 @@ from qwendeploy.models.speed_constants import Hyper
 
 CONTEXT_UNIT = 16384.0
 """Tokens of context per unit of ``x``."""
-FEW_CELLS = 20
-"""Below this many cells a series' band comes from its own leave-one-out errors."""
 Z = 1.645
 """Two-sided 0.90 of a normal distribution."""
 Physics = Callable[[Array], Array]
 """Log step times, in seconds, at points (concurrency, context in tokens), one row each."""
-T_QUANTILE = 2.132
-"""Where |t| with four degrees of freedom has 0.90 of its probability."""
 KNEES = (8.0, 16.0)
 SQUARE_LEVELS = 7
 
@@ -199,15 +196,15 @@ class _Posterior:
         field = self.field.without(index)
         return replace(self, own=own, coefficients=coefficients, field=field)
 
-    def at(self, point: Array, noise: float) -> tuple[float, float]:
-        """Return log step time at ``point`` and the deviation of a mean with that ``noise``."""
+    def at(self, points: Array, noise: Array) -> tuple[Array, Array]:
+        """Return log step times at ``points`` and the deviations of means with that ``noise``."""
         values = np.concatenate([_rest(self.own, self.coefficients), self.sister_rest])
-        smooth, variance = self.field.predict(values, _coordinates(point))
-        cost = float((_terms(point) @ self.coefficients)[0])
+        smooth, variance = self.field.predict(values, _coordinates(points))
+        costs = _terms(points) @ self.coefficients
         which = 1 if self.sisters else 0
         rates = (self.hyper.beyond_concurrency[which], self.hyper.beyond_context[which])
-        beyond = _outside(self.own.points, float(point[0, 0]), float(point[0, 1]), rates)
-        return math.log(cost) + smooth, math.sqrt(variance + noise**2 + beyond)
+        beyond = _outside(self.own.points, points, rates)
+        return np.log(costs) + smooth, np.sqrt(variance + noise**2 + beyond)
 
 
 @dataclass(frozen=True)
@@ -256,36 +253,52 @@ class SeriesFit:
         """
         if not (concurrency >= 1 and context >= 0):
             raise ValueError(f"no such point: {concurrency} × {context}")
-        point = np.array([[concurrency, context]], dtype=np.float64)
-        log_time, deviation = self.log_time(point)
-        reach = self.band_factor * deviation
-        basis, octaves = self.basis, self.octaves_outside(concurrency, context)
-        if physics is not None and octaves > 0:
+        point = _point(concurrency, context)
+        (log_time,), (reach,) = self.step_times(point, physics)
+        basis = self.basis
+        if physics is not None and self.octaves_outside(concurrency, context) > 0:
             basis = f"{basis}; beyond its cells with the step physics"
-            moved = self._moved(physics, point)
-            log_time, deviation = combined((log_time, reach / Z), moved, octaves)
-            reach = Z * deviation
         if drift:
             reach = math.hypot(reach, math.asinh(self.hyper.drift_band(concurrency)))
         value = concurrency * math.exp(-log_time)
         kind, n = self.kind(concurrency, context)
         return Estimate(value, value * math.exp(-reach), value * math.exp(reach), kind, n, basis)
 
-    def _moved(self, physics: Physics, point: Array) -> tuple[float, float]:
-        """Return the physics' log step time at a point, moved to the cells, and their scatter."""
+    def step_times(self, points: Array, physics: Physics | None = None) -> tuple[Array, Array]:
+        """Return log step times at ``points`` and the half widths of their bands, log units."""
+        log_times, deviations = self.log_times(points)
+        reach = self.band_factor * deviations
+        if physics is None:
+            return log_times, reach
+        octaves = np.sqrt(_outside(self._own.points, points, (1.0, 1.0)))
+        (beyond,) = np.nonzero(octaves)
+        for at, moved in zip(beyond, self._moved(physics, points[beyond]), strict=True):
+            own = (float(log_times[at]), float(reach[at]) / Z)
+            log_times[at], deviation = combined(own, moved, float(octaves[at]))
+            reach[at] = Z * deviation
+        return log_times, reach
+
+    def _moved(self, physics: Physics, points: Array) -> list[tuple[float, float]]:
+        """Return the physics' log step times at points, moved to the cells, and their scatters."""
+        if not len(points):
+            return []
         cells = self._own
-        times = physics(np.vstack([cells.points, point]))
-        rest = np.log(cells.times) - times[:-1]
+        times = physics(np.vstack([cells.points, points]))
+        there = times[len(cells.times) :]
+        rest = np.log(cells.times) - times[: len(cells.times)]
         anchor = Anchor(_coordinates(cells.points), rest)
-        shift, scatter = anchor.shift(_coordinates(point)[0])
-        return float(times[-1]) + shift, scatter
+        shifts = [anchor.shift(here) for here in _coordinates(points)]
+        return [
+            (float(time) + shift, scatter)
+            for time, (shift, scatter) in zip(there, shifts, strict=True)
+        ]
 
     def kind(self, concurrency: float, context: float) -> tuple[Kind, int]:
         """Return the kind of evidence at a point and the repetitions behind it."""
         here = np.all(self._own.points == (concurrency, context), axis=1)
         if here.any():
             return Kind.MEASURED, int(self._own.n[here].sum())
-        inside = _outside(self._own.points, concurrency, context, (1.0, 1.0)) == 0
+        inside = self.octaves_outside(concurrency, context) == 0
         return (Kind.INTERPOLATED if inside else Kind.EXTRAPOLATED), self.cells
 
     @property
@@ -299,12 +312,12 @@ class SeriesFit:
         Beyond about two octaves of concurrency without sisters another evidence is better: errors
         of a third and more were seen there.
         """
-        return math.sqrt(_outside(self._own.points, concurrency, context, (1.0, 1.0)))
+        return math.sqrt(_outside(self._own.points, _point(concurrency, context), (1.0, 1.0))[0])
 
-    def log_time(self, point: Array) -> tuple[float, float]:
-        """Return log step time and the deviation of one further run at ``point``."""
-        noise = self.noise_factor * self.hyper.run_noise(self.draft, float(point[0, 0]))
-        return self._posterior.at(point, noise)
+    def log_times(self, points: Array) -> tuple[Array, Array]:
+        """Return log step times and the deviations of one further run at each of ``points``."""
+        noise = [self.hyper.run_noise(self.draft, float(level)) for level in points[:, 0]]
+        return self._posterior.at(points, self.noise_factor * np.asarray(noise))
 
     @cached_property
     def band_factor(self) -> float:
@@ -324,60 +337,37 @@ class SeriesFit:
 
     def _held_out(self, index: int) -> tuple[float, float]:
         point = self._own.points[index : index + 1]
-        noise = float(self._own.noise[index])
-        log_time, deviation = self._posterior.without(index).at(point, noise)
-        return log_time - math.log(float(self._own.times[index])), deviation
+        noise = self._own.noise[index : index + 1]
+        (log_time,), (deviation,) = self._posterior.without(index).at(point, noise)
+        return float(log_time) - math.log(float(self._own.times[index])), float(deviation)
 
 
-def _outside(
-    points: Array, concurrency: float, context: float, rates: tuple[float, float]
-) -> float:
-    """Return the variance for lying outside the cells: 0 where all four sides have one.
+_SIDES = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])[:, None, None, :]
+"""Less or more concurrency by less or more context."""
 
-    Per side (less or more concurrency × less or more context) the nearest cell counts, by the
-    octaves it falls short, times ``rates``; the worst side decides.
+
+def _point(concurrency: float, context: float) -> Array:
+    return np.array([[concurrency, context]], dtype=np.float64)
+
+
+def _outside(cells: Array, points: Array, rates: tuple[float, float]) -> Array:
+    """Return for each point the variance for lying outside the cells.
+
+    It is 0 where all four sides (less or more concurrency × less or more context) have a cell. Per
+    side the nearest cell counts, by the octaves it falls short, times ``rates``; the worst side
+    decides.
     """
-    here = _coordinates(np.array([[concurrency, context]], dtype=np.float64))[0]
-    ahead = _coordinates(points) - here
-    worst = 0.0
-    for side_c in (1.0, -1.0):
-        for side_x in (1.0, -1.0):
-            short_c = np.maximum(-side_c * ahead[:, 0], 0.0) * rates[0]
-            short_x = np.maximum(-side_x * ahead[:, 1], 0.0) * rates[1]
-            worst = max(worst, float(np.min(short_c**2 + short_x**2)))
+    ahead = _coordinates(cells)[None, :, :] - _coordinates(points)[:, None, :]
+    short = np.maximum(-_SIDES * ahead[None], 0.0) * np.asarray(rates)
+    worst: Array = np.sum(short**2, axis=-1).min(axis=2).max(axis=0)
     return worst
 
 
 def surrounded(cells: Iterable[RateCell], concurrency: float, context: float) -> bool:
     """Return whether cells lie on all four sides of a point, so that it is interpolated."""
     points = np.array([[cell.concurrency, cell.context] for cell in cells], dtype=np.float64)
-    return len(points) > 0 and _outside(points, concurrency, context, (1.0, 1.0)) == 0
-
-
-def conformal_factor(errors: Sequence[tuple[float, float]], common: float) -> float:
-    """Return deviations per half band at 0.90 from a series' own held-out errors.
-
-    The conformal quantile of the errors in units of their deviations (one unseen error counts as
-    infinite), mixed with ``FEW_CELLS`` errors spread like those of the large series: Student's t
-    with four degrees of freedom whose 0.90 point is the common k. Six errors alone carry no
-    quantile at 0.90; the mixture covers 0.91 of small series' cells at a sixth less interval
-    score.
-    """
-    scores = [abs(error) / deviation for error, deviation in errors]
-    total = len(scores) + FEW_CELLS + 1
-    low, high = 0.0, max([10 * common, *scores])
-    for _ in range(50):
-        middle = (low + high) / 2
-        inside = sum(score <= middle for score in scores)
-        inside_prior = FEW_CELLS * _t_within(middle * T_QUANTILE / common)
-        low, high = (middle, high) if inside + inside_prior < LEVEL * total else (low, middle)
-    return high
-
-
-def _t_within(distance: float) -> float:
-    """Return the probability that |t| with four degrees of freedom is below ``distance``."""
-    square = 1 + distance**2 / 4
-    return 0.75 * distance / math.sqrt(square) * (1 - distance**2 / (12 * square))
+    here = _point(concurrency, context)
+    return len(points) > 0 and _outside(points, here, (1.0, 1.0))[0] == 0
 
 
 def fit_series(

@@ -22,10 +22,11 @@ from functools import cache
 
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
+from qwendeploy.models.conformal import FEW_CELLS, conformal_factor
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.memory import running_at
 from qwendeploy.models.separate import replicas_rate
-from qwendeploy.models.speed import FEW_CELLS, SeriesFit, conformal_factor, surrounded
+from qwendeploy.models.speed import SeriesFit, surrounded
 from qwendeploy.planning.accuracy_speed import MIN_CELLS, nested_values
 from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.planning.ranking import ENOUGH, TIE, level

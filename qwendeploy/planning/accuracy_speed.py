@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from qwendeploy.figures import LEVEL, Kind
-from qwendeploy.models.speed import FEW_CELLS, SeriesFit, conformal_factor, surrounded
+from qwendeploy.models.conformal import FEW_CELLS, conformal_factor
+from qwendeploy.models.speed import SeriesFit, surrounded
 from qwendeploy.planning.speed_fit import (
     default_hyper,
     fit_with,

@@ -69,9 +69,10 @@ class LoadCurve:
     @classmethod
     def of(cls, fit: SeriesFit, context: int, physics: StepTimes | None) -> LoadCurve:
         """Return the curve of a series at one context, at the loads of its cells."""
-        levels = fit.levels
-        rates = [fit.predict(level, context, physics=physics).value for level in levels]
-        return cls(np.asarray(levels), rising(np.log(levels) - np.log(rates)))
+        levels = np.asarray(fit.levels)
+        points = np.stack([levels, np.full_like(levels, context)], axis=1)
+        times, _ = fit.step_times(points, physics)
+        return cls(levels, rising(times))
 
     def held(self, rate: Estimate, concurrency: float) -> Estimate:
         """Return a rate of the series moved to where no fewer streams take longer."""

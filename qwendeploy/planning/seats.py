@@ -6,26 +6,31 @@ fill more seats than its own can, so seats are kept unless they cost requests th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qwendeploy.planning.candidate import Candidate, Memory
 from qwendeploy.planning.predictions import Load, fitting, running
-from qwendeploy.planning.resolve import last_of, resolve
-from qwendeploy.planning.scene import Scene
+from qwendeploy.planning.resolve import last_of, resolve, size_memory
+from qwendeploy.planning.scene import Narrowed, Scene
 
 GIVEN_UP = 0.05
 """Share of the requests that could run at the load's context up to which more seats for shorter
 ones are kept: less than the pool before start is known to (5 %, DESIGN §5)."""
 
 
-def seated(candidate: Candidate, load: Load, scene: Scene) -> Candidate:
+def seated(candidate: Candidate, load: Load, narrowed: Narrowed) -> Candidate:
     """Return the candidate without the seats that keep its pool from holding more of the load."""
     option = candidate.option
     seats = option.max_num_seqs or 1
     held = running(candidate, load)
     few = max(1, held // option.replicas)
-    if scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
+    if narrowed.scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
         return candidate
     if not isinstance(candidate.memory, Memory):
         return candidate
+    if not _may_gain(candidate, few, held, load, narrowed.scene):
+        return candidate
+    scene = narrowed.of(option)
     found: dict[int, Candidate] = {seats: candidate}
 
     def of(number: int) -> Candidate:
@@ -41,6 +46,18 @@ def seated(candidate: Candidate, load: Load, scene: Scene) -> Candidate:
     if not _gains(most, held):
         return candidate
     return of(last_of(full, seats, lambda number: not _gains(most, running(of(number), load))))
+
+
+def _may_gain(candidate: Candidate, few: int, held: int, load: Load, scene: Scene) -> bool:
+    """Say whether memory alone lets fewer seats gain at least half of what they have to.
+
+    It is a fraction of the work of resolving the option anew, which rules may still change.
+    """
+    option = candidate.option.model_copy(
+        update={"max_num_seqs": few, "capture_size": scene.pins.capture_size}
+    )
+    fewer = replace(candidate, option=option, memory=size_memory(option, scene))
+    return held < (1 - GIVEN_UP / 2) * fitting(fewer, load)
 
 
 def _gains(count: int, held: int) -> bool:

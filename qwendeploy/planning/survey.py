@@ -45,14 +45,17 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
     long for that, the options that run all at the first one's context go first.
     """
     trace: list[TraceEntry] = []
-    candidates = _resolved(scene, quality, trace, engine)
+    narrowed = Narrowed(scene)
+    candidates = _resolved(narrowed, quality, trace, engine)
     scene, load = _load(scene, candidates)
-    result = _judged(scene, load, candidates, trace, engine)
+    if scene.typical_context != narrowed.scene.typical_context:
+        narrowed = Narrowed(scene)
+    result = _judged(narrowed, load, candidates, trace, engine)
     context = _context_of_all(result)
     if context is None:
         return result
     shorter = replace(scene, typical_context=context)
-    again = _judged(shorter, replace(load, context=context), candidates, trace, engine)
+    again = _judged(Narrowed(shorter), replace(load, context=context), candidates, trace, engine)
     return replace(again, ranked=tuple(sorted(again.ranked, key=lambda item: item.share < 1)))
 
 
@@ -67,16 +70,15 @@ def _context_of_all(result: Survey) -> int | None:
 
 
 def _judged(
-    scene: Scene,
+    narrowed: Narrowed,
     load: Load,
     resolved: Sequence[Candidate],
     rejections: Sequence[TraceEntry],
     engine: str,
 ) -> Survey:
     """Return the survey of resolved options at one load."""
-    trace = list(rejections)
-    narrowed = Narrowed(scene)
-    candidates = [seated(item, load, narrowed.of(item.option)) for item in resolved]
+    trace, scene = list(rejections), narrowed.scene
+    candidates = [seated(item, load, narrowed) for item in resolved]
     candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
     by_loop = ranks_end_to_end(scene.workload)
@@ -147,13 +149,13 @@ def _nearest_to_reference(
 
 
 def _resolved(
-    scene: Scene, quality: Quality, trace: list[TraceEntry], engine: str
+    narrowed: Narrowed, quality: Quality, trace: list[TraceEntry], engine: str
 ) -> list[Candidate]:
+    scene = narrowed.scene
     if engine == "llama.cpp":
         return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
     too_coarse: set[tuple[str, str, str]] = set()
-    narrowed = Narrowed(scene)
     known = scene.knowledge
     for option in enumerate_options(
         scene.box, scene.workload, scene.pins, known, any_release=scene.any_release

@@ -187,8 +187,26 @@ def _check_header(path: Path, header: list[str] | None, expected: list[str]) -> 
             raise DataError(problem, file=str(path), line=1, key=name)
 
 
+class _Column(dict[str, Any]):
+    """Values of a column by their texts; equal texts are converted once."""
+
+    def __init__(self, name: str, convert: Callable[[str], Any], optional: bool) -> None:
+        super().__init__({"": None} if optional else {})
+        self.name = name
+        self._convert = convert
+
+    def __missing__(self, cell: str) -> Any:
+        if cell == "":
+            raise CellError(self.name, "may not be empty")
+        try:
+            value = self[cell] = self._convert(cell)
+        except ValueError as problem:
+            raise CellError(self.name, str(problem)) from None
+        return value
+
+
 class _RowConverter:
-    """Turns the cells of a line into a row; equal texts of a column are converted once."""
+    """Turns the cells of a line into a row."""
 
     def __init__(
         self,
@@ -198,12 +216,9 @@ class _RowConverter:
     ) -> None:
         self._path = path
         self._row_type = row_type
-        self._columns = columns
-        self._names = [name for name, _, _ in columns]
+        self._columns = [_Column(*column) for column in columns]
+        self._names = [column.name for column in self._columns]
         self._in_order = self._names == [field.name for field in dataclasses.fields(row_type)]
-        self._known: list[dict[str, Any]] = [
-            {"": None} if optional else {} for _, _, optional in columns
-        ]
 
     def __call__(self, line: int, cells: list[str]) -> Any:
         if len(cells) != len(self._columns):
@@ -213,30 +228,12 @@ class _RowConverter:
                 line=line,
             )
         try:
-            values = [known[cell] for known, cell in zip(self._known, cells, strict=True)]
-        except KeyError:
-            values = [self._value(line, index, cell) for index, cell in enumerate(cells)]
-        try:
+            values = [column[cell] for column, cell in zip(self._columns, cells, strict=True)]
             if self._in_order:
                 return self._row_type(*values)
             return self._row_type(**dict(zip(self._names, values, strict=True)))
         except ValueError as problem:
-            column = problem.column if isinstance(problem, CellError) else None
-            raise DataError(str(problem), file=str(self._path), line=line, key=column) from None
-
-    def _value(self, line: int, index: int, cell: str) -> Any:
-        known = self._known[index]
-        if cell not in known:
-            known[cell] = self._convert(line, index, cell)
-        return known[cell]
-
-    def _convert(self, line: int, index: int, cell: str) -> Any:
-        name, convert, _ = self._columns[index]
-        if cell == "":
-            raise DataError("may not be empty", file=str(self._path), line=line, key=name)
-        try:
-            return convert(cell)
-        except ValueError as problem:
+            name = problem.column if isinstance(problem, CellError) else None
             raise DataError(str(problem), file=str(self._path), line=line, key=name) from None
 
 
