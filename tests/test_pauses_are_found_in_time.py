@@ -18,12 +18,7 @@ Prompt = tuple[float, float]
 def by_every_pair(prompts: list[Prompt], chunks: list[list[float]]) -> list[float | None]:
     found = []
     for sent, first in prompts:
-        gaps = [
-            b - a
-            for times in chunks
-            for a, b in pairwise(times)
-            if a < first and b > sent
-        ]
+        gaps = [b - a for times in chunks for a, b in pairwise(times) if a < first and b > sent]
         found.append(max(gaps, default=None))
     return found
 
