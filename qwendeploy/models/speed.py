@@ -255,13 +255,13 @@ class SeriesFit:
             raise ValueError(f"no such point: {concurrency} × {context}")
         point = _point(concurrency, context)
         (log_time,), (reach,) = self.step_times(point, physics)
+        kind, n = self.kind(concurrency, context)
         basis = self.basis
-        if physics is not None and self.octaves_outside(concurrency, context) > 0:
+        if physics is not None and kind is Kind.EXTRAPOLATED:
             basis = f"{basis}; beyond its cells with the step physics"
         if drift:
             reach = math.hypot(reach, math.asinh(self.hyper.drift_band(concurrency)))
         value = concurrency * math.exp(-log_time)
-        kind, n = self.kind(concurrency, context)
         return Estimate(value, value * math.exp(-reach), value * math.exp(reach), kind, n, basis)
 
     def step_times(self, points: Array, physics: Physics | None = None) -> tuple[Array, Array]:

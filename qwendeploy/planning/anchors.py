@@ -22,7 +22,7 @@ from qwendeploy.models.step import Features
 from qwendeploy.planning.series_choice import best_series
 from qwendeploy.planning.transfer_rows import transfer_fit
 from qwendeploy.tables.gpus import GpuModel
-from qwendeploy.tables.series import Series
+from qwendeploy.tables.series import Series, SeriesKey
 
 SIBLING_SHARE = 0.5
 """Share of what a draft length's series is above the joint physics that other lengths keep: the
@@ -79,6 +79,32 @@ class LoadCurve:
         time = math.log(concurrency / rate.value)
         held = between(self.times, self.levels, concurrency, time)
         return rate if held == time else rate.scaled(math.exp(time - held))
+
+
+class SeriesRates:
+    """Rates that series give of themselves, each computed once for all options it speaks for."""
+
+    def __init__(self) -> None:
+        self._curves: dict[tuple[SeriesKey, StepTimes | None, int], LoadCurve] = {}
+        self._rates: dict[tuple[SeriesKey, StepTimes | None, float, int], Estimate] = {}
+
+    def at(
+        self,
+        of: SeriesKey,
+        fit: SeriesFit,
+        physics: StepTimes | None,
+        concurrency: float,
+        context: int,
+    ) -> Estimate:
+        """Return the rate of a fitted series at a point, held by its curve over the loads."""
+        key = (of, physics, concurrency, context)
+        if key not in self._rates:
+            curve = (of, physics, context)
+            if curve not in self._curves:
+                self._curves[curve] = LoadCurve.of(fit, context, physics)
+            rate = fit.predict(concurrency, context, drift=True, physics=physics)
+            self._rates[key] = self._curves[curve].held(rate, concurrency)
+        return self._rates[key]
 
 
 @cache

@@ -27,7 +27,7 @@ from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
 from qwendeploy.planning.anchors import (
-    LoadCurve,
+    SeriesRates,
     StepTimes,
     drafts_beside,
     moved_beside,
@@ -46,7 +46,7 @@ from qwendeploy.planning.transfer_rows import (
     weight_features,
 )
 from qwendeploy.tables.gpus import find_gpu
-from qwendeploy.tables.series import Series, SeriesKey
+from qwendeploy.tables.series import Series
 
 if TYPE_CHECKING:
     from qwendeploy.planning.own_runs import OwnPoint
@@ -263,23 +263,11 @@ class Rates:
     def _series_rate(
         self, series: Series, physics: StepTimes | None, concurrency: float, context: int
     ) -> Estimate:
-        """Return a series' own rate at a point, once for all options that it speaks for."""
-        key = (series.key, physics, concurrency, context)
-        if key not in self._series_rates:
-            fit, curve = self._fit(series), (series.key, physics, context)
-            if curve not in self._curves:
-                self._curves[curve] = LoadCurve.of(fit, context, physics)
-            rate = fit.predict(concurrency, context, drift=True, physics=physics)
-            self._series_rates[key] = self._curves[curve].held(rate, concurrency)
-        return self._series_rates[key]
+        return self._of_series.at(series.key, self._fit(series), physics, concurrency, context)
 
     @cached_property
-    def _curves(self) -> dict[tuple[SeriesKey, StepTimes | None, int], LoadCurve]:
-        return {}
-
-    @cached_property
-    def _series_rates(self) -> dict[tuple[SeriesKey, StepTimes | None, float, int], Estimate]:
-        return {}
+    def _of_series(self) -> SeriesRates:
+        return SeriesRates()
 
     def _fit(self, series: Series) -> SeriesFit:
         universe = self.scene.knowledge.series
