@@ -64,14 +64,14 @@ def choose_gpus(
             where="--gpus",
             hint="ask for fewer, or name another machine with --gpu",
         )
-    ranked = preferred(machine, able, catalogue)
     if needed is None:
+        ranked = preferred(machine, able, catalogue)
         kind = kind_of(ranked[0]) if ranked else None
         chosen = [gpu for gpu in ranked if kind_of(gpu) == kind and not gpu.mig] or ranked[:1]
     else:
-        able_indices = [gpu.index for gpu in able if gpu.index is not None]
-        best = place_groups(machine, able_indices, needed, 1, catalogue) if needed else ()
-        chosen = [gpu for gpu in able if gpu.index in {index for group in best for index in group}]
+        usable = machine.usable_gpu_indices
+        best = place_groups(machine, usable, needed, 1, catalogue) if needed else ()
+        chosen = [gpu for gpu in able if any(gpu.index in group for group in best)]
         _refuse_joined_slices(chosen, "--gpus")
     chosen.sort(key=lambda gpu: gpu.index or 0)
     return _choice(machine, chosen, {}, catalogue)
