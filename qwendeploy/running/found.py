@@ -106,11 +106,13 @@ def check_own_host(found: Any | None) -> None:
     Raises:
         EnvironmentProblem: one did; it may still be waiting for the container.
     """
-    by = "" if found is None else str(found.labels.get(BY_LABEL, ""))
+    if found is None:
+        return
+    by = str(found.labels.get(BY_LABEL, ""))
     if by and by.rpartition("@")[2] != socket.gethostname():
         raise EnvironmentProblem(
             f"{by} is starting a container of this name, or was stopped while doing so",
-            where=f"container {found.name if found is not None else ''}",
+            where=f"container {found.name}",
             hint="wait for it; if nothing is under way there, `qwendeploy down` removes it",
         )
 
