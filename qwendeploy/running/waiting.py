@@ -218,9 +218,9 @@ def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> 
     if boot.log.phase == "serving" and not published:
         hint = "the container's network publishes no port: start with another --network"
     else:
-        hint = _change(boot.log, found)
         hint = (
-            hint or "--timeout SECONDS waits longer; the lines above are the last ones of its log"
+            _change(boot.log, found)
+            or "--timeout SECONDS waits longer; the lines above are the last ones of its log"
         )
     return FailedStart(
         f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}, its log"
