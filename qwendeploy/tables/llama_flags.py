@@ -43,12 +43,12 @@ class LlamaFlag:
     @property
     def spellings(self) -> tuple[str, ...]:
         """Return every way to write the option."""
-        return (self.flag, *(self.aliases or "").split("|")) if self.aliases else (self.flag,)
+        return (self.flag, *self.aliases.split("|")) if self.aliases else (self.flag,)
 
     @property
     def values(self) -> tuple[str, ...]:
         """Return the words that may be chosen from."""
-        return tuple((self.allowed or "").split("|")) if self.allowed else ()
+        return tuple(self.allowed.split("|")) if self.allowed else ()
 
     @property
     def chosen(self) -> bool:
