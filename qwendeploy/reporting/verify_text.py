@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
 from qwendeploy.reporting.width import text_width
 from qwendeploy.units import format_count, format_tokens
-from qwendeploy.verification.decode_figures import SHARE_OF_POOL
-from qwendeploy.verification.self_test import SelfTest
+from qwendeploy.verification.quantities import SHARE_OF_POOL
+
+if TYPE_CHECKING:
+    from qwendeploy.verification.self_test import SelfTest
 
 TEXT_COLUMN = 30
 """Where the text beside the name of a quantity, check or gate begins."""

@@ -14,10 +14,9 @@ from qwendeploy.verification.decode_load import DecodeLoad
 from qwendeploy.verification.drafting import PACED
 from qwendeploy.verification.evidence import FEW_WINDOWS
 from qwendeploy.verification.metrics import Metrics
+from qwendeploy.verification.quantities import SHARE_OF_POOL
 
 SOURCE = "this run"
-SHARE_OF_POOL = "of the pool"
-"""Unit of a share of the KV blocks."""
 FAR = 0.25
 """Relative distance of the measured mean context from the wanted one that is told."""
 UNCOUNTED = "the server gives no token counts, neither as usage nor in /metrics"

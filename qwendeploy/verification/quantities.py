@@ -24,6 +24,8 @@ COUNTED = frozenset(
     }
 )
 """Quantities that are counted, not timed: no boot-to-boot spread."""
+SHARE_OF_POOL = "of the pool"
+"""Unit of a share of the KV blocks."""
 ENOUGH_BOOTS = 3
 """Boots from which the spread between them is measured (DESIGN §7)."""
 
