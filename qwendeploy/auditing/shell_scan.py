@@ -119,9 +119,7 @@ def called(scan: Scan, body: Function, given: list[str]) -> Scan:
     inside.arrays, inside.exported, inside.unread = scan.arrays, scan.exported, scan.unread
     inside.meter = scan.meter
     inside.splitter, inside.met = scan.splitter, scan.met + 1000 * (scan.heredocs + 1)
-    inside.variables.update({str(at): "" for at in range(1, 10)})
-    inside.variables.update({str(at): text for at, text in enumerate(given[:9], start=1)})
-    inside.arrays["@"] = given
+    _give(inside, given)
     return inside
 
 
@@ -130,6 +128,11 @@ def shift(scan: Scan, words: list[Word]) -> None:
     if "@" not in scan.arrays:
         return
     count = int(words[1].text) if len(words) > 1 and words[1].text.isdigit() else 1
-    given = scan.arrays["@"] = scan.arrays["@"][count:]
+    _give(scan, scan.arrays["@"][count:])
+
+
+def _give(scan: Scan, given: list[str]) -> None:
+    """Set a function's parameters."""
+    scan.arrays["@"] = given
     scan.variables.update({str(at): "" for at in range(1, 10)})
     scan.variables.update({str(at): text for at, text in enumerate(given[:9], start=1)})
