@@ -25,8 +25,7 @@ def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | Non
     count = _visible_gpus(launch, context)
     word = launch.env.get("CUDA_VISIBLE_DEVICES")
     if count and word is not None and "$" in word.text:
-        sizes = [whole_number(arguments.value(flag) or "1") for flag in _LAYOUT_FLAGS]
-        count = min(count, max(1, prod(size for size in sizes if size is not None)))
+        count = min(count, max(1, _layout(arguments)[0]))
     return _reached_gpus(arguments, count)
 
 
@@ -45,9 +44,9 @@ def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Contex
     if word is None or word.text.strip() != "PCI_BUS_ID":
         cards = sorted(cards, key=_pace, reverse=True)
     cards = _picked(launch, "CUDA_VISIBLE_DEVICES", cards)
-    sizes = [whole_number(arguments.value(flag) or "1") for flag in _LAYOUT_FLAGS]
-    if None not in sizes:
-        cards = cards[: max(1, prod(size for size in sizes if size is not None))]
+    needed, known = _layout(arguments)
+    if known:
+        cards = cards[: max(1, needed)]
     if not cards:
         return context
     chosen = tuple(gpu.index if gpu.index is not None else 0 for gpu in cards)
@@ -144,6 +143,12 @@ def _visible_gpus(launch: Launch, context: Context) -> int | None:
 _LAYOUT_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 
 
+def _layout(arguments: Arguments) -> tuple[int, bool]:
+    """Return the cards that the stated sizes multiply to, and whether every one is a number."""
+    sizes = [whole_number(arguments.value(flag) or "1") for flag in _LAYOUT_FLAGS]
+    return prod(size for size in sizes if size is not None), None not in sizes
+
+
 def _reached_gpus(arguments: Arguments, count: int | None) -> int | None:
     """Return the cards with those of the other hosts that a launch over several hosts names.
 
@@ -152,8 +157,7 @@ def _reached_gpus(arguments: Arguments, count: int | None) -> int | None:
     """
     if not count:
         return count
-    sizes = [whole_number(arguments.value(flag) or "") for flag in _LAYOUT_FLAGS]
-    needed = prod(size for size in sizes if size is not None)
+    needed, _ = _layout(arguments)
     if arguments.value("--distributed-executor-backend") == "ray":
         return max(count, needed)
     nodes = whole_number(arguments.value("--nnodes") or "")
