@@ -163,9 +163,12 @@ def _cache(understood: Understood, settings: LlamaSettings, build: int | None) -
     keys = settings.last("--cache-type-k")
     values = settings.last("--cache-type-v")
     kinds = [(item.value if item is not None else None) or "f16" for item in (keys, values)]
-    known = (settings.last(name) for name in ("--cache-type-k", "--cache-type-v"))
     types = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"}
-    if settings.fork or any(item.symbolic for item in known if item) or not set(kinds) <= types:
+    if (
+        settings.fork
+        or any(item.symbolic for item in (keys, values) if item)
+        or not set(kinds) <= types
+    ):
         return
     place = (values or keys or settings.settings[0]).place if settings.settings else None
     if place is None:
