@@ -9,7 +9,7 @@ from ruamel.yaml.nodes import Node
 
 from qwendeploy.auditing.compose_merge import Documents, Layers, no_files
 from qwendeploy.auditing.config_file import UNREAD, Reader
-from qwendeploy.auditing.docker_run import EnvFiles, no_env_files, server_of_words
+from qwendeploy.auditing.docker_run import EnvFiles, env_of_files, no_env_files, server_of_words
 from qwendeploy.auditing.launch import (
     Container,
     Gpus,
@@ -212,18 +212,14 @@ class _Service:
         return split_words(text.text, text.place.file, text.place.line)
 
     def _environment(self, fields: Mapping[str, Node]) -> dict[str, Word]:
-        env: dict[str, Word] = {}
         listed = fields.get("env_file")
         single = self._word(listed) or self._word(self.tree.at(listed, "path"))
         files = [*self._words(listed), *([single] if single else [])]
         for item in self.tree.sequence(listed):
             path = self._word(self.tree.at(item, "path"))
             files.extend([path] if path else [])
-        for file in files:
-            values = self.env_files(file)
-            if values is None:
-                self.unread.append(f"environment file {file.text}")
-            env.update(values or {})
+        env, unread = env_of_files(files, self.env_files)
+        self.unread.extend(unread)
         node = fields.get("environment")
         for key, value in self.tree.mapping(node).items():
             word = self._word(value)

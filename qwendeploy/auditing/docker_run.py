@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from types import MappingProxyType
@@ -111,6 +111,20 @@ EnvFiles = Callable[[Word], Mapping[str, Word] | None]
 
 def no_env_files(_name: Word) -> None:
     """Read no environment file."""
+
+
+def env_of_files(
+    files: Iterable[Word], env_files: EnvFiles
+) -> tuple[dict[str, Word], tuple[str, ...]]:
+    """Return the variables of environment files, the later ones', and the files not read."""
+    env: dict[str, Word] = {}
+    unread = []
+    for file in files:
+        values = env_files(file)
+        if values is None:
+            unread.append(f"environment file {file.text}")
+        env.update(values or {})
+    return env, tuple(unread)
     return None
 
 
@@ -154,13 +168,7 @@ def read_container_run(
         )
     entrypoint = options.single.get("--entrypoint")
     repeated = repeated_program(arguments, image.text) if entrypoint is None else None
-    unread = []
-    env: dict[str, Word] = {}
-    for file in options.env_files:
-        values = env_files(file)
-        if values is None:
-            unread.append(f"environment file {file.text}")
-        env.update(values or {})
+    env, unread = env_of_files(options.env_files, env_files)
     env.update(options.env)
     program = (entrypoint,) if entrypoint is not None and entrypoint.text else ()
     engine, arguments, inner = server_of_words((*program, *arguments), image.text, env)
@@ -190,7 +198,7 @@ def read_container_run(
         container,
         name.text if name else "",
         before=before,
-        unread=tuple(unread),
+        unread=unread,
         repeated=repeated,
         terminal=options.terminal if options.attached else None,
         stays=options.detached,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from qwendeploy.auditing.docker_run import (
     EnvFiles,
+    env_of_files,
     no_env_files,
     podman_options,
     read_container_run,
@@ -265,20 +266,17 @@ def _expanded(line: Word, env: Mapping[str, Word]) -> list[Word]:
 def _environment(
     unit: Unit, section: str, env_files: EnvFiles
 ) -> tuple[dict[str, Word], tuple[str, ...]]:
-    env: dict[str, Word] = {}
-    unread = []
-    for file in unit.all(section, "EnvironmentFile"):
-        name = Word(file.text.lstrip("-"), file.place)
-        values = None if "%" in name.text else env_files(name)
-        if values is None:
-            unread.append(f"environment file {name.text}")
-        env.update(values or {})
+    files = unit.all(section, "EnvironmentFile")
+    env, unread = env_of_files(
+        [Word(file.text.lstrip("-"), file.place) for file in files],
+        lambda name: None if "%" in name.text else env_files(name),
+    )
     for line in unit.all(section, "Environment"):
         for word in split_words(line.text, line.place.file, line.place.line):
             key, equals, value = word.text.partition("=")
             if equals:
                 env[key] = Word(_INSTANCE.sub(r"${\1}", value), word.place)
-    return env, tuple(unread)
+    return env, unread
 
 
 def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
@@ -305,10 +303,8 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             for word in split_words(line.text, line.place.file, line.place.line)
         )
     )
-    for file in extra.env_files:
-        values = env_files(file)
-        unread = unread if values is not None else (*unread, f"environment file {file.text}")
-        env.update(values or {})
+    named, unread_too = env_of_files(extra.env_files, env_files)
+    env.update(named)
     devices = (*unit.all(section, "AddDevice"), *extra.devices)
     place = image.place if image else Place(unit.file, 1)
     ports = [parse_port(word.text, word.place) for word in unit.all(section, "PublishPort")]
@@ -339,7 +335,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
             {**env, **extra.env, **inner},
             container,
             name.text if name else "",
-            unread=unread,
+            unread=(*unread, *unread_too),
             repeated=repeated_program(words, name_of_image) if entrypoint is None else None,
             unattended=True,
             service=service,
