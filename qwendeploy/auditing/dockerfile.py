@@ -127,15 +127,15 @@ def _launch_of(stage: _Stage, run: Launch | None) -> Launch | None:
         written = () if stage.shell_command else tuple(command)
         written += () if stage.shell_entry else tuple(stage.entrypoint)
         literal = tuple(word for word in arguments if word in written and _NAMED.search(word.text))
-    boxed = run.container if run is not None else None
+    boxed = (run.container if run is not None else None) or Container(None)
     container = Container(
         image=stage.image,
-        gpus=boxed.gpus if boxed else None,
-        ports=boxed.ports if boxed else (),
-        volumes=boxed.volumes if boxed else (),
-        network=boxed.network if boxed else None,
-        shared_memory=boxed.shared_memory if boxed else None,
-        devices=boxed.devices if boxed else (),
+        gpus=boxed.gpus,
+        ports=boxed.ports,
+        volumes=boxed.volumes,
+        network=boxed.network,
+        shared_memory=boxed.shared_memory,
+        devices=boxed.devices,
     )
     return Launch(
         words[0].place if words else stage.image.place,
