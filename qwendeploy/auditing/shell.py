@@ -146,10 +146,8 @@ def _backslash(scan: Scan) -> None:
         scan.line += 1
     elif scan.quote == '"' and following in "$`":
         scan.put(following)
-    elif not scan.quote and following in (" ", "\t"):
-        # A blank after the last backslash of a line breaks the continuation in a shell as well.
-        scan.put("\\" + following)
     else:
+        # A blank after the last backslash of a line breaks the continuation in a shell as well.
         scan.put("\\" + following)
 
 
