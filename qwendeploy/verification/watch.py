@@ -144,39 +144,41 @@ class Watch:
     def around(self, start: float, end: float) -> tuple[Metrics, Metrics] | None:
         """Return the metrics nearest to the ends of a stretch, for differences of counters."""
         pair = self._nearest(start, end)
-        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
-            return None
-        return pair[0].metrics, pair[1].metrics
+        return None if pair is None else (pair[0][1], pair[1][1])
 
-    def _nearest(self, start: float, end: float) -> tuple[Sample, Sample] | None:
+    def _nearest(
+        self, start: float, end: float
+    ) -> tuple[tuple[Sample, Metrics], tuple[Sample, Metrics]] | None:
         """Return the two samples with metrics nearest to the ends of a stretch."""
-        offered = [sample for sample in self.samples if sample.metrics is not None]
+        offered = [
+            (sample, sample.metrics) for sample in self.samples if sample.metrics is not None
+        ]
         if len(offered) < 2:
             return None
-        first = min(offered, key=lambda sample: abs(sample.at - start))
-        last = min(offered, key=lambda sample: abs(sample.at - end))
-        return (first, last) if first.at < last.at else None
+        first = min(offered, key=lambda one: abs(one[0].at - start))
+        last = min(offered, key=lambda one: abs(one[0].at - end))
+        return (first, last) if first[0].at < last[0].at else None
 
     def counted(self, start: float, end: float) -> tuple[float, int] | None:
         """Return the tokens by the server's live counter and the units that we counted."""
         pair = self._nearest(start, end)
-        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
+        if pair is None:
             return None
-        first, last = pair
-        if not pair[1].metrics.live or last.tokens <= first.tokens:
+        (first, before), (last, after) = pair
+        if not after.live or last.tokens <= first.tokens:
             return None
-        grown = pair[1].metrics.since(pair[0].metrics, "generation_tokens")
+        grown = after.since(before, "generation_tokens")
         return None if grown is None else (grown, last.tokens - first.tokens)
 
     def ended_of_others(self, start: float, end: float, own: Sequence[float]) -> bool:
         """Whether requests ended in a stretch while none of ours did; ``own`` are our ends."""
         pair = self._nearest(start, end)
-        if pair is None or pair[0].metrics is None or pair[1].metrics is None:
+        if pair is None:
             return False
-        first, last = pair
+        (first, before), (last, after) = pair
         if any(first.at - OWN_END_S < ended <= last.at for ended in own):
             return False
-        return bool(pair[1].metrics.since(pair[0].metrics, "requests_finished"))
+        return bool(after.since(before, "requests_finished"))
 
     def little_of_others(self, start: float, end: float) -> bool:
         """Whether the server's counters show that what it did for others hardly cost anything.
