@@ -143,18 +143,18 @@ def test_rungs_over_boots_are_one_verdict_with_what_one_boot_allows() -> None:
     boots = [
         run(step(), step(concurrency=1, rate=rate), boot=f"{rate}") for rate in (99.5, 100, 100.5)
     ]
-    pooled, _ = pool_runs(boots)
+    pooled = pool_runs(boots)
     report = report_on(pooled, plan, rate_only=True)
     assert [v.outcome for v in report.verdicts if v.quantity == rung] == ["confirmed"]
     once = [run(step(), boot="a"), boots[0], run(step(), boot="b")]
-    assert outcomes(pool_runs(once)[0], plan)[rung][0] == "inconclusive"
+    assert outcomes(pool_runs(once), plan)[rung][0] == "inconclusive"
 
 
 def test_a_figure_of_one_of_three_boots_keeps_its_boot_allowance() -> None:
     narrow = small_plan(300, 0.03)
     boots = [run(step(), boot=f"{i}") for i in range(3)]
     boots[1:] = [one.model_copy(update={"figures": {RATE: None}}) for one in boots[1:]]
-    assert outcomes(pool_runs(boots)[0], narrow)[RATE][0] == "inconclusive"
+    assert outcomes(pool_runs(boots), narrow)[RATE][0] == "inconclusive"
 
 
 @pytest.mark.parametrize(

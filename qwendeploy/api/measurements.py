@@ -113,7 +113,7 @@ def _over_boots(
             start()
         place = directory / f"boot-{boot}" if directory else None
         runs.append(once(directory=place, run_id=f"{run_id}-{boot}" if run_id else None))
-    run, _ = pool_runs(runs)
+    run = pool_runs(runs)
     if directory is not None:
         write_run(directory, run)
     return run

@@ -14,8 +14,8 @@ from qwendeploy.verification.comparing import identity
 from qwendeploy.verification.quantities import pooled
 
 
-def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
-    """Return one document for runs of different boots, and the number of boots.
+def pool_runs(runs: Sequence[RunDocument]) -> RunDocument:
+    """Return one document for runs of different boots.
 
     Raises:
         UserError: no run, runs of unlike things, or two of one boot.
@@ -38,7 +38,7 @@ def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
     names = dict.fromkeys(name for run in runs for name in run.figures)
     figures = {name: pooled([run.figures.get(name) for run in runs], name) for name in names}
     steps = tuple(step for run in runs for step in run.steps)
-    together = runs[-1].model_copy(
+    return runs[-1].model_copy(
         update={
             "figures": figures,
             "steps": steps,
@@ -48,7 +48,6 @@ def pool_runs(runs: Sequence[RunDocument]) -> tuple[RunDocument, int]:
             "status": next((r.status for r in runs if r.status != "complete"), "complete"),
         }
     )
-    return together, len(runs)
 
 
 def _worst_fill(runs: Sequence[RunDocument]) -> Fill:
