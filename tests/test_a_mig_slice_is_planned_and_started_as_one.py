@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def test_plan_says_the_slice_first_and_the_artefact_asks_for_it(
     assert "1 x H200 MIG 4g.71gb" in head
     assert run("generate", plan, "-f", "docker", "-o", out).code == 0
     assert f"device={LARGE}" in (out / "run.sh").read_text(encoding="utf-8")
+
+
+def test_audit_of_the_artefact_finds_the_slices_pool(
+    run: Run, planned: Run, tmp_path: Path
+) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "out"
+    told = json.loads(planned(LISTED, "-o", plan, "--json").out)
+    assert run("generate", plan, "-f", "compose", "-o", out).code == 0
+    assert run("detect", tmp_path / "box.txt", "-o", tmp_path / "box.yaml").code == 0
+    found = json.loads(
+        run("audit", out / "compose.yaml", "--machine", tmp_path / "box.yaml", "--json").out
+    )
+    planned_pool, pool = (each["predictions"]["kv_pool_blocks"] for each in (told, found))
+    assert pool["value"] == pytest.approx(planned_pool["value"], rel=0.001)
 
 
 @pytest.mark.parametrize("wish", [("--gpus", "2"), ("--devices", "0,1")])

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from qwendeploy.auditing.text import read_text
 from qwendeploy.documents import Gpu, Machine
 from qwendeploy.errors import UserError
+from qwendeploy.hardware.memory import serving_memory_mib
 from qwendeploy.tables.gpus import GpuModel, find_gpu
 
 _INTERCONNECTS = ("nvlink", "pcie", "unified", "none")
@@ -152,6 +153,16 @@ def _card(
         display=display,
     )
     return gpu, model
+
+
+def card_sizes(machine: Machine) -> list[int]:
+    """Return what each card offers a server, MiB; 0 if unknown.
+
+    Of a card in MIG mode that is its slice; a described slice states its memory as the card's.
+    """
+    return [
+        (serving_memory_mib(machine, gpu) or (gpu.memory_mib or 0, ""))[0] for gpu in machine.gpus
+    ]
 
 
 def _whole(value: object, origin: str, key: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from qwendeploy.auditing.context import card_sizes
 from qwendeploy.auditing.understand import Understood
 from qwendeploy.errors import UserError
 from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides
@@ -178,8 +179,7 @@ def pool_question(understood: Understood) -> PoolQuestion | None:
     base = _arithmetic(understood)
     if base is None or machine is None or understood.context.vendor != "nvidia":
         return None
-    sizes = [gpu.memory_mib or machine.host_memory_mib for gpu in machine.gpus]
-    known = [size for size in sizes if size]
+    known = [size for size in card_sizes(machine) if size]
     capabilities = [gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability]
     utilization = understood.number("gpu_memory_utilization")
     if not known or not capabilities or utilization is None or understood.number("pp") != 1:
@@ -218,7 +218,7 @@ def why_no_pool(understood: Understood) -> str:
         return "the machine is not known (--gpu, --machine)"
     if understood.context.vendor != "nvidia":
         return "the memory model is of NVIDIA cards"
-    if not any(gpu.memory_mib or machine.host_memory_mib for gpu in machine.gpus):
+    if not any(card_sizes(machine)):
         return "the card's memory is not known (--vram)"
     missing = [name for name, told in known.items() if not told]
     if missing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from qwendeploy.auditing.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
-from qwendeploy.auditing.context import Context
+from qwendeploy.auditing.context import Context, card_sizes
 from qwendeploy.auditing.exposure import exposure, has_key
 from qwendeploy.auditing.graphs import capture_sizes, graph_mode
 from qwendeploy.auditing.launch import Launch
@@ -282,7 +282,7 @@ class _Values:
         machine = self.context.machine
         if machine is None or not machine.gpus:
             return None, None
-        sizes = [gpu.memory_mib or machine.host_memory_mib or 0 for gpu in machine.gpus]
+        sizes = card_sizes(machine)
         names = " ".join(gpu.name or "" for gpu in machine.gpus).lower()
         if not min(sizes):
             return None, None
