@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qwendeploy.verification.client import Client
-from qwendeploy.verification.target import Target
 from qwendeploy.verification.verifying import loop_factory
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.target import Target
 
 SERVER = Path(__file__).parent.parent / "tests" / "known_server.py"
 TTFT_MS, STEP_MS, TOKENS, ROUNDS = 100.0, 10.0, 128, 4

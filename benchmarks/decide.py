@@ -33,11 +33,11 @@ from datetime import UTC, datetime
 from qwendeploy.documents import Workload
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.planning import recommend as planning
-from qwendeploy.planning.knowledge import load_knowledge
+from qwendeploy.evidence.knowledge import load_knowledge
 from qwendeploy.planning.latencies import prefill_ms
-from qwendeploy.planning.request import Request
-from qwendeploy.planning.rulebook import load_rules
-from qwendeploy.planning.transfer_rows import transfer_fit
+from qwendeploy.documents.request import Request
+from qwendeploy.rulebook.book import load_rules
+from qwendeploy.evidence.transfer_rows import transfer_fit
 from qwendeploy.tables.gpus import gpus
 
 gpu, count, concurrency, context = sys.argv[1], *map(int, sys.argv[2:])

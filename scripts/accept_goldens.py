@@ -9,9 +9,10 @@ import shutil
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "rendering")]
 
-from test_artefacts_equal_their_goldens import CASES, GOLDENS, rendered
+from test_artefacts_equal_their_goldens import CASES, GOLDENS, rendered  # noqa: E402
 
 
 def main() -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qwendeploy.diagnosis import load_signatures
-from qwendeploy.planning.rulebook import load_rules
-from qwendeploy.planning.rulefiles import COMPILED, digest_of, parse_files, yaml_files
 from qwendeploy.reporting.explanation import Explanation, rule_explanation, signature_explanation
+from qwendeploy.rulebook.book import load_rules
+from qwendeploy.rulebook.files import COMPILED, digest_of, parse_files, yaml_files
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "rules"

@@ -18,14 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from qwendeploy.models.rest_term import MANY_SEATS, RestCoefficients, RestInputs, rest_value
-from qwendeploy.planning.pool_estimate import (
+from qwendeploy.evidence.pool_estimate import (
     budget_gib,
     question_of,
     rest_inputs,
     rest_left,
     weights_of,
 )
+from qwendeploy.models.rest_term import MANY_SEATS, RestCoefficients, RestInputs, rest_value
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from qwendeploy.evidence.speed_fit import FILE, fit_with, sisters_of
 from qwendeploy.models.conformal import FEW_CELLS, T_QUANTILE
 from qwendeploy.models.nnls import Array
 from qwendeploy.models.speed import fit_series
 from qwendeploy.models.speed_constants import Hyper
-from qwendeploy.planning.speed_fit import FILE, fit_with, sisters_of
 from qwendeploy.resources import data_dir
 from qwendeploy.tables.series import Series, all_series
 

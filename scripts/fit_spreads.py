@@ -13,9 +13,9 @@ from collections.abc import MutableMapping
 
 import numpy as np
 
+from qwendeploy.evaluation.transfer import fitted_rows
 from qwendeploy.models import step_priors
 from qwendeploy.models.transfer_fit import Fitter, Observation
-from qwendeploy.planning.accuracy_transfer import fitted_rows
 
 FACTORS = (2 / 3, 3 / 2)
 TABLES: dict[str, MutableMapping[str, float]] = {

@@ -14,13 +14,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from qwendeploy.evaluation.latency import latency_accuracy, prefill_scale
+from qwendeploy.evaluation.transfer import fitted_rows, tier_scales, transfer_accuracy
+from qwendeploy.evidence.prefill_rows import all_prefills, warm_cells
+from qwendeploy.evidence.transfer_rows import set_aside
 from qwendeploy.models.latency import fit_warm
 from qwendeploy.models.prefill import fit_prefill
 from qwendeploy.models.transfer_fit import Fitter
-from qwendeploy.planning.accuracy_latency import latency_accuracy, prefill_scale
-from qwendeploy.planning.accuracy_transfer import fitted_rows, tier_scales, transfer_accuracy
-from qwendeploy.planning.prefill_rows import all_prefills, warm_cells
-from qwendeploy.planning.transfer_rows import set_aside
 from qwendeploy.tables.decode import decode_rows
 
 TARGET = Path(__file__).resolve().parent.parent / "benchdata" / "transfer_fit.yaml"

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from qwendeploy.hardware.probe import Ran
+from qwendeploy.hardware.live.probe import Ran
 
 
 @dataclass

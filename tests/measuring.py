@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 from plan_samples import figure, sample_plan
 
 from qwendeploy.documents import Content, Plan, Predictions, RunDocument, VerifyReport
-from qwendeploy.planning.identity import plan_id
-from qwendeploy.verification import watch
-from qwendeploy.verification.client import Client, Limits
-from qwendeploy.verification.prompts import PromptMaker
-from qwendeploy.verification.server import Surface, survey
+from qwendeploy.documents.identity import plan_id
+from qwendeploy.verification.loads import watch
+from qwendeploy.verification.loads.prompts import PromptMaker
 from qwendeploy.verification.settings import Settings
-from qwendeploy.verification.target import resolve_target
 from qwendeploy.verification.verifying import loop_factory, verify
+from qwendeploy.verification.wire.client import Client, Limits
+from qwendeploy.verification.wire.server import Surface, survey
+from qwendeploy.verification.wire.target import resolve_target
 
 T = TypeVar("T")
 watch.LAG_LIMIT_MS = 1000.0

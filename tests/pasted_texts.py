@@ -8,7 +8,7 @@ from smi_texts import matrix, row, table
 
 from qwendeploy.documents import Machine
 from qwendeploy.hardware.merge import machine_of
-from qwendeploy.hardware.sniff import read_text
+from qwendeploy.hardware.texts.sniff import read_text
 from qwendeploy.tables.gpus import gpus
 
 

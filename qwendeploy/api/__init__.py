@@ -39,9 +39,9 @@ from qwendeploy.api.measurements import (
 )
 from qwendeploy.api.plans import explain, explain_topics, predict, predict_plan, recommend
 from qwendeploy.api.servers import down, logs, status, status_exit_code, up
+from qwendeploy.auditing.reading.text import LARGEST_BYTES as LARGEST_LAUNCH
 from qwendeploy.auditing.request import AuditRequest
-from qwendeploy.auditing.text import LARGEST_BYTES as LARGEST_LAUNCH
-from qwendeploy.planning.request import Pins, Request
+from qwendeploy.documents.request import Pins, Request
 from qwendeploy.running.settings import UpSettings
 
 __all__ = [

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qwendeploy.documents import Machine
-    from qwendeploy.hardware.findings import DoctorReport
+    from qwendeploy.hardware.checks.findings import DoctorReport
 
 
 def resolve_machine(
@@ -142,10 +142,10 @@ def doctor(
         UserError: the plan or the sources cannot be read, or the bundle exists and not ``force``.
     """
     from qwendeploy.documents.files import read_plan
-    from qwendeploy.hardware.bundle import bundle_bytes
-    from qwendeploy.hardware.doctor import doctor_files, doctor_here
+    from qwendeploy.hardware.checks.bundle import bundle_bytes
+    from qwendeploy.hardware.checks.doctor import doctor_files, doctor_here
+    from qwendeploy.hardware.checks.findings import ordered
     from qwendeploy.hardware.files import write_new
-    from qwendeploy.hardware.findings import ordered
     from qwendeploy.planning.needs import needs_of_plan, other_cards
     from qwendeploy.tables.gpus import gpus
 
@@ -166,13 +166,13 @@ def doctor(
 
 def describe_doctor(report: DoctorReport) -> str:
     """Return the findings as text."""
-    from qwendeploy.hardware.doctor import describe_report
+    from qwendeploy.hardware.checks.doctor import describe_report
 
     return describe_report(report)
 
 
 def refuse_errors(report: DoctorReport, *, live: bool) -> None:
     """Raise ``EnvironmentProblem`` (``NoPlan`` for saved output) if a finding is an error."""
-    from qwendeploy.hardware.doctor import refuse_errors as refuse
+    from qwendeploy.hardware.checks.doctor import refuse_errors as refuse
 
     refuse(report, live=live)

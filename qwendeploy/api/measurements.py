@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qwendeploy.documents import RunDocument, VerifyReport
-    from qwendeploy.verification.comparing import Comparison
+    from qwendeploy.verification.judging.comparing import Comparison
     from qwendeploy.verification.self_test import SelfTest
     from qwendeploy.verification.settings import Settings
 
@@ -58,8 +58,8 @@ def verify(
     from qwendeploy.documents.files import read_plan
     from qwendeploy.errors import EnvironmentProblem, NotSaved
     from qwendeploy.reporting.verify_files import REPORT_FILES, write_report
-    from qwendeploy.verification.target import address_of, resolve_target
     from qwendeploy.verification.verifying import report_on, verify_once
+    from qwendeploy.verification.wire.target import address_of, resolve_target
     from qwendeploy.verification.writer import RUN_FILE, claim_directory
 
     plan = read_plan(plan_file) if plan_file is not None else None
@@ -87,9 +87,9 @@ def _settings(
     limits: Mapping[str, float | None],
     deadlines: Mapping[str, float],
 ) -> Settings:
-    from qwendeploy.verification.client import Limits as Deadlines
-    from qwendeploy.verification.closed_loop import Limits
+    from qwendeploy.verification.loads.closed_loop import Limits
     from qwendeploy.verification.settings import Settings
+    from qwendeploy.verification.wire.client import Limits as Deadlines
 
     nested = {"latency_limits": Limits(**limits), "limits": Deadlines(**deadlines)}
     return Settings(**{**settings, **nested})
@@ -104,7 +104,7 @@ def _over_boots(
     run_id: str | None,
 ) -> RunDocument:
     """Return the pooled run of several boots, each in a directory of its own."""
-    from qwendeploy.verification.boots import pool_runs
+    from qwendeploy.verification.judging.boots import pool_runs
     from qwendeploy.verification.writer import write_run
 
     runs = []
@@ -168,6 +168,6 @@ def compare(first: Path, second: Path) -> Comparison:
         UserError: a file is no run, verify report or plan, the two are of unlike kind, or they
             are runs of unlike things (then naming the keys that differ).
     """
-    from qwendeploy.verification import comparing
+    from qwendeploy.verification.judging import comparing
 
     return comparing.compare_files(first, second)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qwendeploy.documents import Machine, Plan, PredictDocument, Workload
-    from qwendeploy.planning.request import Request
+    from qwendeploy.documents.request import Request
     from qwendeploy.reporting.explanation import Explanation
 
 
@@ -20,7 +20,7 @@ def recommend(machine: Machine, workload: Workload, request: Request | None = No
         NoPlan: no option is feasible, or the machine cannot serve; carries the trace.
         UserError: the settings contradict each other or name something unknown.
     """
-    from qwendeploy.planning.identity import seal
+    from qwendeploy.documents.identity import seal
     from qwendeploy.planning.recommend import recommend as planned
 
     plan = planned(machine, workload, request)

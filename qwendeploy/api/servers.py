@@ -28,7 +28,7 @@ def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpRep
     from dataclasses import replace
 
     from qwendeploy.documents.files import impossible_in, read_plan_and_text
-    from qwendeploy.planning.identity import edits
+    from qwendeploy.documents.identity import edits
     from qwendeploy.rendering.page import SECRETS_FILE
     from qwendeploy.running import starting
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from qwendeploy import __version__
-from qwendeploy.auditing.context import Context
-from qwendeploy.auditing.difference import changes_to_plan
-from qwendeploy.auditing.figures_of import (
+from qwendeploy.auditing.judging.difference import changes_to_plan
+from qwendeploy.auditing.judging.figures_of import (
     REFUSED,
     Asked,
     Point,
@@ -18,11 +17,12 @@ from qwendeploy.auditing.figures_of import (
     point_of,
     predictions_of,
 )
-from qwendeploy.auditing.findings import OUTCOME_ORDER, Finding
-from qwendeploy.auditing.judge import Judged, judge_launch
-from qwendeploy.auditing.launch import Launch
-from qwendeploy.auditing.read import read_launch_bytes, read_launches
-from qwendeploy.auditing.together import engines_of, sharing, with_neighbours
+from qwendeploy.auditing.judging.findings import OUTCOME_ORDER, Finding
+from qwendeploy.auditing.judging.judge import Judged, judge_launch
+from qwendeploy.auditing.judging.together import engines_of, sharing, with_neighbours
+from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.read import read_launch_bytes, read_launches
+from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.documents import Option, Predictions, Tool
 from qwendeploy.documents.audit import (
     AuditChange,
@@ -32,7 +32,7 @@ from qwendeploy.documents.audit import (
     EffectiveValue,
     Exposure,
 )
-from qwendeploy.planning.rulebook import RuleBook
+from qwendeploy.rulebook.book import RuleBook
 
 
 def read(source: Path | bytes, name: str) -> list[Launch]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from qwendeploy.auditing.audit import audit_launches, read
-from qwendeploy.auditing.context import Context, read_context
-from qwendeploy.auditing.correct import correct
-from qwendeploy.auditing.figures_of import Asked
-from qwendeploy.auditing.inspect_container import read_inspection
-from qwendeploy.auditing.judge import judge_launch
-from qwendeploy.auditing.launch import Launch
+from qwendeploy.auditing.correcting.correct import correct
+from qwendeploy.auditing.judging.figures_of import Asked
+from qwendeploy.auditing.judging.judge import judge_launch
+from qwendeploy.auditing.judging.together import with_neighbours
+from qwendeploy.auditing.reading.inspect_container import read_inspection
+from qwendeploy.auditing.reading.launch import Launch
 from qwendeploy.auditing.request import AuditRequest
-from qwendeploy.auditing.together import with_neighbours
+from qwendeploy.auditing.understanding.context import Context, read_context
 from qwendeploy.documents import Machine
 from qwendeploy.documents.audit import AuditDocument
 from qwendeploy.errors import EnvironmentProblem, UserError
@@ -116,7 +116,7 @@ def inspect_container(name: str) -> str:
     """
     import docker
 
-    from qwendeploy.hardware.docker_host import docker_environment
+    from qwendeploy.hardware.live.docker_host import docker_environment
 
     try:
         found = docker_environment(os.environ)

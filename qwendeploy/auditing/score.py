@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qwendeploy.auditing.context import Context, described, read_context
-from qwendeploy.auditing.findings import Finding
-from qwendeploy.auditing.judge import Judged, judge_launch
-from qwendeploy.auditing.launch import Launch
-from qwendeploy.auditing.memory import blocks_per_full_request
-from qwendeploy.auditing.read import read_launch_text, read_launches
-from qwendeploy.auditing.text import read_text
+from qwendeploy.auditing.judging.findings import Finding
+from qwendeploy.auditing.judging.judge import Judged, judge_launch
+from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.read import read_launch_text, read_launches
+from qwendeploy.auditing.reading.text import read_text
+from qwendeploy.auditing.understanding.context import Context, described, read_context
+from qwendeploy.auditing.understanding.memory import blocks_per_full_request
 from qwendeploy.errors import UserError
-from qwendeploy.planning.rulebook import RuleBook
+from qwendeploy.rulebook.book import RuleBook
 
 _BESIDE = {"machine.yaml", "expect.yaml"}
 

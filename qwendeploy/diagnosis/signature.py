@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from qwendeploy.documents.base import Model
 from qwendeploy.errors import DataError
-from qwendeploy.planning.rulefiles import cached_files, validation_error, yaml_files
 from qwendeploy.resources import data_dir
+from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
 
 METRICS = {
     "concurrency": "requests that the client keeps in flight",

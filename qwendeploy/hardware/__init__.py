@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qwendeploy.hardware.choose import GpuChoice, GpuReason, choose_gpus, with_chosen
     from qwendeploy.hardware.files import load_machine, machine_from_files, save_machine
-    from qwendeploy.hardware.live import detect, find_machine, refuse_unusable
+    from qwendeploy.hardware.live.machine import detect, find_machine, refuse_unusable
     from qwendeploy.hardware.memory import serving_memory_mib
     from qwendeploy.hardware.stated import STUDY_CARD, STUDY_COUNT, assumed_machine, stated_machine
 
@@ -45,9 +45,9 @@ _HOME = {
     "load_machine": "files",
     "machine_from_files": "files",
     "save_machine": "files",
-    "detect": "live",
-    "find_machine": "live",
-    "refuse_unusable": "live",
+    "detect": "live.machine",
+    "find_machine": "live.machine",
+    "refuse_unusable": "live.machine",
     "serving_memory_mib": "memory",
     "STUDY_CARD": "stated",
     "STUDY_COUNT": "stated",

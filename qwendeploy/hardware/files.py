@@ -21,9 +21,9 @@ from qwendeploy.errors import DataError, UserError
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.merge import machine_of
 from qwendeploy.hardware.reading import GpuReading, Rank, Reading
-from qwendeploy.hardware.sniff import read_paths
 from qwendeploy.hardware.stated import System
 from qwendeploy.hardware.stated_card import MAX_GIB
+from qwendeploy.hardware.texts.sniff import read_paths
 
 _SCHEMA = "qwendeploy/machine"
 _DOCUMENT = re.compile(r"""^[\s{]*["']?schema["']?\s*:\s*["']?qwendeploy/""", re.MULTILINE)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from qwendeploy.documents import Gpu, Machine, MigDevice
-from qwendeploy.hardware.buses import without_buses
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.interconnect import with_interconnect
-from qwendeploy.hardware.links import links_of, numa_nodes
-from qwendeploy.hardware.missing import mark_lost, missing_gpus
 from qwendeploy.hardware.naming import Naming, naming
-from qwendeploy.hardware.platforms import platform_of
 from qwendeploy.hardware.reading import GpuReading, MigReading, Rank, Reading
+from qwendeploy.hardware.texts.buses import without_buses
+from qwendeploy.hardware.texts.links import links_of, numa_nodes
+from qwendeploy.hardware.texts.missing import mark_lost, missing_gpus
+from qwendeploy.hardware.texts.platforms import platform_of
 from qwendeploy.hardware.usable import judge
 from qwendeploy.hardware.values import bus_id, health_of
 

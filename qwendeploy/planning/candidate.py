@@ -15,11 +15,11 @@ from qwendeploy.figures import Figure, Kind, exact
 from qwendeploy.models import memory as kv
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.kv_layout import KvLayout
-from qwendeploy.planning.rulebook import Fired
 from qwendeploy.planning.settings import Chosen
+from qwendeploy.rulebook.book import Fired
 
 if TYPE_CHECKING:
-    from qwendeploy.models.gguf_memory import GgufMemory
+    from qwendeploy.engines.llama_cpp.memory import GgufMemory
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import product
 
 from qwendeploy.documents import Quality, TraceEntry
+from qwendeploy.documents.request import Pins
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.near_miss import nearest_miss, telling
 from qwendeploy.planning.plan_warnings import SMALL_POOL, unsure_text
 from qwendeploy.planning.ranking import Scored
-from qwendeploy.planning.request import Pins
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey, survey
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from qwendeploy.documents import Workload
+from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.request import Pins
+from qwendeploy.evidence.knowledge import Knowledge
 
 LLAMA = "llama.cpp"
 SIZES = (1, 2, 4, 8)

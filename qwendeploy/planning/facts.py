@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from qwendeploy.documents import Option, Workload
-from qwendeploy.planning.box import Box
-from qwendeploy.planning.fields import FactValue
+from qwendeploy.evidence.box import Box
+from qwendeploy.rulebook.fields import FactValue
 
 Facts = dict[str, FactValue]
 

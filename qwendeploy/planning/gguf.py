@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import KvDtype, Machine, Option, Workload
-from qwendeploy.models.gguf_memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.documents.request import Pins
+from qwendeploy.engines.llama_cpp.memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.evidence.box import Box
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
-from qwendeploy.planning.box import Box
 from qwendeploy.planning.candidate import Candidate, Rejection, SlotMemory, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
-from qwendeploy.planning.fields import Pass
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.request import Pins
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import OPTION, SERVED_NAME, Chosen, merge_settings
+from qwendeploy.rulebook.fields import Pass
 from qwendeploy.tables.checkpoints import CheckpointRow
 from qwendeploy.units import GIB, MIB
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from qwendeploy.evidence.prefill_rows import WARM_CARD, warm_fit
+from qwendeploy.evidence.prefill_speed import prefill_ms, stall
 from qwendeploy.figures import Figure, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import closed_loop, cold_ttft_ms, warm_ttft_ms
 from qwendeploy.models.layouts import ROUTING_LOSS
 from qwendeploy.planning.candidate import Candidate, Memory
-from qwendeploy.planning.prefill_rows import WARM_CARD, warm_fit
-from qwendeploy.planning.prefill_speed import prefill_ms, stall
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.scene import DEFAULT_ISL, DEFAULT_OSL
 

@@ -62,7 +62,7 @@ def resolve(
 
 
 def _here(gpus: int | None) -> Machine:
-    from qwendeploy.hardware.live import find_machine
+    from qwendeploy.hardware.live.machine import find_machine
 
     machine = find_machine(catalogue())
     if machine is None:

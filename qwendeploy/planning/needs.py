@@ -7,7 +7,7 @@ from collections import Counter
 from packaging.version import Version
 
 from qwendeploy.documents import Machine, Plan
-from qwendeploy.hardware.findings import Finding, Needs
+from qwendeploy.hardware.checks.findings import Finding, Needs
 from qwendeploy.planning.machines import device_indices
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.images import ImageRow, find_image, image_rows

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from qwendeploy.documents import KvDtype, Option, SpecMethod, Workload
-from qwendeploy.planning.box import Box
+from qwendeploy.documents.request import Pins
+from qwendeploy.evidence.box import Box
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.planning.facts import MODEL, model_of
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.request import Pins
 from qwendeploy.tables.checkpoints import CheckpointRow
 from qwendeploy.tables.images import ImageRow
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import PlanWarning, Predictions
+from qwendeploy.evidence.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.candidate import Candidate, Memory, SlotMemory
 from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib, room_text
-from qwendeploy.planning.prefill_speed import STALL_LIMIT_MS
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
 

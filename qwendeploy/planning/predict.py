@@ -18,19 +18,19 @@ from qwendeploy.documents import (
     Tool,
     Workload,
 )
+from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, UserError
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.figures import Figure
 from qwendeploy.planning.candidate import Candidate, Rejection
-from qwendeploy.planning.headlines import meant
-from qwendeploy.planning.knowledge import Knowledge
 from qwendeploy.planning.labels import option_label, shortfall
+from qwendeploy.planning.narration.headlines import meant
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.plan_warnings import rule_warnings
 from qwendeploy.planning.predictions import Load, cell
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
-from qwendeploy.planning.request import Pins, Request
 from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import rejected

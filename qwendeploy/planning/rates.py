@@ -14,6 +14,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qwendeploy.documents import Content, Option
+from qwendeploy.evidence.anchors import (
+    SeriesRates,
+    StepTimes,
+    drafts_beside,
+    moved_beside,
+    same_board,
+    step_times,
+)
+from qwendeploy.evidence.series_choice import best_series
+from qwendeploy.evidence.speed_fit import default_hyper, fit_with, series_fit
+from qwendeploy.evidence.transfer_rows import (
+    card_features,
+    image_family,
+    link_in,
+    transfer_fit,
+    weight_features,
+)
 from qwendeploy.figures import Kind, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.separate import (
@@ -26,30 +43,13 @@ from qwendeploy.models.separate import (
 from qwendeploy.models.speculation import acceptance_length
 from qwendeploy.models.speed import SeriesFit
 from qwendeploy.models.step import KV_BYTES_PER_TOKEN, Features
-from qwendeploy.planning.anchors import (
-    SeriesRates,
-    StepTimes,
-    drafts_beside,
-    moved_beside,
-    same_board,
-    step_times,
-)
 from qwendeploy.planning.resolve import capture_size
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.series_choice import best_series
-from qwendeploy.planning.speed_fit import default_hyper, fit_with, series_fit
-from qwendeploy.planning.transfer_rows import (
-    card_features,
-    image_family,
-    link_in,
-    transfer_fit,
-    weight_features,
-)
 from qwendeploy.tables.gpus import find_gpu
 from qwendeploy.tables.series import Series
 
 if TYPE_CHECKING:
-    from qwendeploy.planning.own_runs import OwnPoint
+    from qwendeploy.evidence.own_runs import OwnPoint
 
 FAR = 1.5
 """Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
@@ -141,7 +141,7 @@ class Rates:
         own = self.scene.knowledge.own
         if own is None:
             return None if base is None else self._layout(base, busy)
-        from qwendeploy.planning.own_runs import Place
+        from qwendeploy.evidence.own_runs import Place
 
         content = self.scene.workload.content.value
         place = Place(point.concurrency, point.context, point.contexts, content)

@@ -21,29 +21,29 @@ from qwendeploy.documents import (
     TraceEntry,
     Workload,
 )
+from qwendeploy.documents.identity import plan_id
+from qwendeploy.documents.request import Request
 from qwendeploy.errors import NoPlan
+from qwendeploy.evidence.box import describe
+from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.evidence.knowledge_here import knowledge_for
 from qwendeploy.hardware.choose import choice_text
-from qwendeploy.planning import narrative
-from qwendeploy.planning.box import describe
 from qwendeploy.planning.engine_choice import best_survey as best_survey
 from qwendeploy.planning.engine_settings import check_engine, check_layout
-from qwendeploy.planning.headlines import best_upstream
-from qwendeploy.planning.identity import plan_id
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.knowledge_here import knowledge_for
 from qwendeploy.planning.labels import option_label, shortfall
 from qwendeploy.planning.latencies import request_lengths
+from qwendeploy.planning.narration import narrative
+from qwendeploy.planning.narration.headlines import best_upstream
+from qwendeploy.planning.narration.turning_points import turning_points
 from qwendeploy.planning.near_miss import nearest_miss, telling
 from qwendeploy.planning.predictions import Load, cell, predict
 from qwendeploy.planning.ranking import Scored, preference, tie, tie_words
 from qwendeploy.planning.rates import Rates
-from qwendeploy.planning.request import Request
-from qwendeploy.planning.rulebook import RuleBook, load_rules
 from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
 from qwendeploy.planning.settings import SERVED_NAME, Chosen
 from qwendeploy.planning.stated_weights import with_stated_weights
 from qwendeploy.planning.survey import Survey
-from qwendeploy.planning.turning_points import turning_points
+from qwendeploy.rulebook.book import RuleBook, load_rules
 
 RUNNER_UPS = 4
 

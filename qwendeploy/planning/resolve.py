@@ -14,15 +14,15 @@ from typing import Any
 
 from qwendeploy.documents import Option
 from qwendeploy.errors import UserError
+from qwendeploy.evidence.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.models import memory as kv
 from qwendeploy.models.rest_term import default_capture_size
 from qwendeploy.planning.candidate import Candidate, Memory, Rejection, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
-from qwendeploy.planning.fields import Pass
-from qwendeploy.planning.pool_estimate import PoolQuestion, estimate_pool
-from qwendeploy.planning.rulebook import Fired, conflicts, setting_facts
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import base_flags, merge_settings
+from qwendeploy.rulebook.book import Fired, conflicts, setting_facts
+from qwendeploy.rulebook.fields import Pass
 from qwendeploy.units import GIB
 
 DEFAULT_UTILIZATION = 0.90

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from qwendeploy.documents import Objective, Option, Workload
-from qwendeploy.planning.box import Box
+from qwendeploy.documents.request import Pins, Request
+from qwendeploy.evidence.box import Box
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.planning.facts import Facts, machine_facts, shared_facts, workload_facts
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.request import Pins, Request
-from qwendeploy.planning.rulebook import RuleBook
+from qwendeploy.rulebook.book import RuleBook
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TYPICAL_SHARE = 8
@@ -104,7 +104,7 @@ class Scene:
             *(option.tp, self.box.joined(option.tp, option.replicas)),
         )
         if kind not in self._steps:
-            from qwendeploy.planning.prefill_speed import step_for
+            from qwendeploy.evidence.prefill_speed import step_for
 
             self._steps[kind] = step_for(option, self.box)
         return self._steps[kind]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Option
-from qwendeploy.planning.rulebook import Fired
 from qwendeploy.planning.scene import Scene
+from qwendeploy.rulebook.book import Fired
 
 SERVED_NAME = "qwen3.6-27b"
 OPTION = "option"

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.planning.facts import MODEL, model_of
-from qwendeploy.planning.knowledge import Knowledge
-from qwendeploy.planning.request import Pins
 from qwendeploy.tables.checkpoints import CheckpointRow
 
 _REPOSITORY = re.compile(r"\w[\w.\-]*/\w[\w.\-]*\Z", re.ASCII)

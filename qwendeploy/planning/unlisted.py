@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from qwendeploy.documents import Option, PlanWarning
-from qwendeploy.planning.knowledge import Knowledge, as_version
+from qwendeploy.evidence.knowledge import Knowledge, as_version
 from qwendeploy.planning.stated_weights import STATED, is_folder
 
 ALIKE = 0.75

@@ -141,7 +141,7 @@ def _is_number(text: str, wanted: float) -> bool:
 
 def _check_taken(option: Option, name: str, value: str | None, key: str) -> None:
     """Refuse what the release's parser would refuse; of a release that was not read, nothing."""
-    from qwendeploy.tables.engine_flags import (
+    from qwendeploy.engines.vllm.flags import (
         Status,
         flag_status,
         spec_config_problems,
@@ -179,7 +179,7 @@ def with_place(plan: Plan, flags: Flags) -> Flags:
 
     The latter only where the release was read and has it: an engine refuses unknown flags.
     """
-    from qwendeploy.tables.engine_flags import Status, flag_status
+    from qwendeploy.engines.vllm.flags import Status, flag_status
 
     option = plan.option
     names = {name for name, _ in flags}

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from qwendeploy.documents.files import impossible_in, read_plan_and_text
-from qwendeploy.planning.identity import edits
+from qwendeploy.documents.identity import edits
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
 from qwendeploy.rendering.page import SECRETS_FILE, TEXT

@@ -49,7 +49,7 @@ def _rows(items: Iterable[Any], columns: Sequence[Column]) -> tuple[tuple[Cell, 
 
 
 def _speed_sessions() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_speed import speed_accuracy
+    from qwendeploy.evaluation.speed import speed_accuracy
 
     table = Table(
         "speed_sessions",
@@ -63,7 +63,7 @@ def _speed_sessions() -> tuple[Table, list[Goal]]:
 
 
 def _speed_cells() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_speed import speed_accuracy
+    from qwendeploy.evaluation.speed import speed_accuracy
 
     accuracy = speed_accuracy()
     columns = (*ERRORS, *SIDES)
@@ -89,7 +89,7 @@ def _speed_cells() -> tuple[Table, list[Goal]]:
 
 
 def _speed_small() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_speed import speed_accuracy
+    from qwendeploy.evaluation.speed import speed_accuracy
 
     accuracy = speed_accuracy()
     columns = (*ERRORS, *SIDES)
@@ -105,7 +105,7 @@ def _speed_small() -> tuple[Table, list[Goal]]:
 
 
 def _memory_summary() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_memory import memory_accuracy
+    from qwendeploy.evaluation.memory import memory_accuracy
 
     columns = _columns(
         "use:pools", "n:n", "median:median%", "max:max%", "covered:cover%", "half_width:half width%"
@@ -137,7 +137,7 @@ def _memory_summary() -> tuple[Table, list[Goal]]:
 
 
 def _memory_pools() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_memory import memory_accuracy
+    from qwendeploy.evaluation.memory import memory_accuracy
 
     columns = _columns(
         "id:pool",
@@ -160,7 +160,7 @@ def _memory_pools() -> tuple[Table, list[Goal]]:
 
 
 def _transfer() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_transfer import transfer_accuracy
+    from qwendeploy.evaluation.transfer import transfer_accuracy
 
     columns = _columns(
         "way:left out",
@@ -206,7 +206,7 @@ def _transfer() -> tuple[Table, list[Goal]]:
 
 
 def _latency() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_latency import latency_accuracy
+    from qwendeploy.evaluation.latency import latency_accuracy
 
     columns = _columns(
         "quantity:quantity",
@@ -229,7 +229,7 @@ def _latency() -> tuple[Table, list[Goal]]:
 
 
 def _regret() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.accuracy_regret import regret
+    from qwendeploy.evaluation.regret import regret
 
     columns = _columns(
         "name:options",
@@ -262,8 +262,8 @@ def _regret() -> tuple[Table, list[Goal]]:
 
 
 def _flips() -> tuple[Table, list[Goal]]:
-    from qwendeploy.planning.decision_flips import judge_all
-    from qwendeploy.planning.knowledge import load_knowledge
+    from qwendeploy.evaluation.decision_flips import judge_all
+    from qwendeploy.evidence.knowledge import load_knowledge
     from qwendeploy.planning.recommend import recommend
 
     # One's own runs stay out: the published share is of the shipped tables.

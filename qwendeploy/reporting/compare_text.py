@@ -8,7 +8,7 @@ from typing import Any
 
 from qwendeploy.figures import LEVEL
 from qwendeploy.reporting.verify_text import figure_text, quantity_name
-from qwendeploy.verification.comparing import Comparison, Difference
+from qwendeploy.verification.judging.comparing import Comparison, Difference
 
 
 def compare_text(comparison: Comparison) -> str:

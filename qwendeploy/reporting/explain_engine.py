@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from qwendeploy.planning.rule import Rule
-from qwendeploy.planning.rulebook import load_rules
-from qwendeploy.reporting.explain_parts import Explanation, Fact
-from qwendeploy.reporting.explain_rules import readable
-from qwendeploy.reporting.explain_topics import topics
-from qwendeploy.tables.engine_flags import (
+from qwendeploy.engines.vllm.flags import (
     GONE,
     FlagRow,
     ForkRow,
@@ -17,6 +12,11 @@ from qwendeploy.tables.engine_flags import (
     fork_rows,
     normalise,
 )
+from qwendeploy.reporting.explain_parts import Explanation, Fact
+from qwendeploy.reporting.explain_rules import readable
+from qwendeploy.reporting.explain_topics import topics
+from qwendeploy.rulebook.book import load_rules
+from qwendeploy.rulebook.rule import Rule
 
 _KINDS = {"flag": "flag", "spec_key": "speculative key", "env": "variable"}
 

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from qwendeploy.diagnosis import Signature, load_signatures
-from qwendeploy.planning.rule import Effect, Rule, conditions_of
-from qwendeploy.planning.rulebook import load_rules
 from qwendeploy.reporting.explain_parts import Explanation, Fact
+from qwendeploy.rulebook.book import load_rules
+from qwendeploy.rulebook.rule import Effect, Rule, conditions_of
 
 
 def rules_named(wanted: str) -> list[Explanation]:

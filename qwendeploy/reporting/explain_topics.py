@@ -7,9 +7,9 @@ from functools import cache
 from pydantic import Field, ValidationError
 
 from qwendeploy.documents.base import Model
-from qwendeploy.planning.rulefiles import cached_files, validation_error, yaml_files
 from qwendeploy.reporting.explain_parts import Explanation, Fact
 from qwendeploy.resources import data_dir
+from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
 
 
 class Topic(Model):

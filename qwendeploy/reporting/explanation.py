@@ -10,8 +10,8 @@ import difflib
 from functools import cache
 
 from qwendeploy.diagnosis import load_signatures
+from qwendeploy.engines.vllm.flags import flag_rows
 from qwendeploy.errors import UserError
-from qwendeploy.planning.rulebook import load_rules
 from qwendeploy.reporting.explain_engine import engine_names
 from qwendeploy.reporting.explain_parts import Explanation, Fact
 from qwendeploy.reporting.explain_plan import explain_plan
@@ -23,7 +23,7 @@ from qwendeploy.reporting.explain_rules import (
 )
 from qwendeploy.reporting.explain_tables import listed_names, table_names
 from qwendeploy.reporting.explain_topics import topics, topics_named
-from qwendeploy.tables.engine_flags import flag_rows
+from qwendeploy.rulebook.book import load_rules
 
 __all__ = [
     "Explanation",
@@ -90,6 +90,6 @@ def topic_groups() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _engines() -> tuple[str, ...]:
-    from qwendeploy.tables.engine_flags import releases
+    from qwendeploy.engines.vllm.flags import releases
 
     return (*(f"vLLM {release}" for release in releases()),)

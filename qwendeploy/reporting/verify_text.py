@@ -10,7 +10,7 @@ from qwendeploy.documents import Fill, Gate, RunDocument, Verdict, VerifyReport
 from qwendeploy.figures import Figure
 from qwendeploy.reporting.width import text_width
 from qwendeploy.units import format_count, format_tokens
-from qwendeploy.verification.quantities import SHARE_OF_POOL
+from qwendeploy.verification.judging.quantities import SHARE_OF_POOL
 
 if TYPE_CHECKING:
     from qwendeploy.verification.self_test import SelfTest

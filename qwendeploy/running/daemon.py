@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qwendeploy.errors import EnvironmentProblem, QwendeployError
-from qwendeploy.hardware.docker_host import docker_environment, docker_host, knock
+from qwendeploy.hardware.live.docker_host import docker_environment, docker_host, knock
 
 if TYPE_CHECKING:
     from docker import DockerClient

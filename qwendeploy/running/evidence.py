@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from qwendeploy.documents import Plan
+from qwendeploy.engines.vllm.boot_log import BootLog
 from qwendeploy.errors import QwendeployError
 from qwendeploy.figures import Figure
 from qwendeploy.hardware.memory import serving_memory_mib
-from qwendeploy.running.boot_log import BootLog
 from qwendeploy.tables.own_pools import add_pool, with_boot
 from qwendeploy.tables.pools import PoolRow
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from qwendeploy.documents import Gpu, Machine, Plan
 from qwendeploy.errors import DataError, EnvironmentProblem
-from qwendeploy.hardware.doctor import doctor_here, refuse_errors
-from qwendeploy.hardware.findings import DoctorReport, Needs
+from qwendeploy.hardware.checks.doctor import doctor_here, refuse_errors
+from qwendeploy.hardware.checks.findings import DoctorReport, Needs
 from qwendeploy.planning.needs import needs_of_plan
 from qwendeploy.rendering.launch import HUB_TOKEN, Launch
 from qwendeploy.tables.gpus import gpus as catalogue

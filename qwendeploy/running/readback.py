@@ -13,10 +13,10 @@ from typing import Any
 
 from qwendeploy.documents import Plan
 from qwendeploy.documents.run import boot_name
+from qwendeploy.engines.vllm.boot_log import BootLog
 from qwendeploy.figures import Figure
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.running import http
-from qwendeploy.running.boot_log import BootLog
 from qwendeploy.running.images import Image
 
 

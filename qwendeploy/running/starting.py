@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from qwendeploy.documents import Cause, Plan
 from qwendeploy.errors import DataError, EnvironmentProblem, ExitCode, QwendeployError, UserError
-from qwendeploy.hardware.docker_host import docker_host
+from qwendeploy.hardware.live.docker_host import docker_host
 from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import Launch, launch_of
 from qwendeploy.running import evidence, found

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from qwendeploy.diagnosis import causes, consequences, first_error
 from qwendeploy.documents import Cause, Plan
+from qwendeploy.engines.vllm.boot_log import PHASES, BootLog
 from qwendeploy.errors import ExitCode, QwendeployError
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.running import http
-from qwendeploy.running.boot_log import PHASES, BootLog
 from qwendeploy.running.daemon import told_as_environment
 from qwendeploy.running.gpu_load import GpuWatch
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import Cause
+from qwendeploy.engines.vllm.boot_log import PHASES, BootLog
 from qwendeploy.errors import EnvironmentProblem, ExitCode
 from qwendeploy.rendering import container as places
 from qwendeploy.rendering.launch import CONTAINER_PORT
 from qwendeploy.running import found, http
-from qwendeploy.running.boot_log import PHASES, BootLog
 from qwendeploy.running.daemon import connected, told_as_environment
 from qwendeploy.running.waiting import lines_of, start_of_log
 

@@ -17,7 +17,7 @@ from qwendeploy.errors import UserError
 class Table:
     """One CSV table of ``benchdata``.
 
-    ``row`` is ``module:class`` under ``qwendeploy.tables``; ``key`` are the columns that no two
+    ``row`` is ``module:class`` under ``qwendeploy``; ``key`` are the columns that no two
     rows share; ``source`` is the column that starts with an id of ``sources.yaml``, if there is
     one; ``evidence`` the column that lists ids of the table of findings.
     """
@@ -33,83 +33,100 @@ class Table:
     def row_type(self) -> type[Any]:
         """Return the row dataclass."""
         module, _, name = self.row.partition(":")
-        row_type: type[Any] = getattr(importlib.import_module(f"qwendeploy.tables.{module}"), name)
+        row_type: type[Any] = getattr(importlib.import_module(f"qwendeploy.{module}"), name)
         return row_type
 
 
 _ID = ("row_id",)
 _TABLES = (
     Table(
-        "decode_study", "decode rates of the study", "decode:DecodeRow", _ID, "source", "evidence"
-    ),
-    Table(
-        "decode_community",
-        "decode rates other people published",
-        "decode:DecodeRow",
+        "decode_study",
+        "decode rates of the study",
+        "tables.decode:DecodeRow",
         _ID,
         "source",
         "evidence",
     ),
-    Table("decode_h200", "own decode rates on an H200", "decode:DecodeRow", _ID, "source"),
+    Table(
+        "decode_community",
+        "decode rates other people published",
+        "tables.decode:DecodeRow",
+        _ID,
+        "source",
+        "evidence",
+    ),
+    Table("decode_h200", "own decode rates on an H200", "tables.decode:DecodeRow", _ID, "source"),
     Table(
         "published_rates",
         "printed rates that are no cells",
-        "published:PublishedRate",
+        "tables.published:PublishedRate",
         _ID,
         "source",
     ),
     Table(
         "published_wrong",
         "printed values that are wrong",
-        "published:WrongValue",
+        "tables.published:WrongValue",
         _ID,
         "place",
         "finding",
     ),
     Table(
-        "findings", "contradictions in the sources", "published:Finding", ("finding",), "evidence"
+        "findings",
+        "contradictions in the sources",
+        "tables.published:Finding",
+        ("finding",),
+        "evidence",
     ),
     Table(
         "experiments",
         "server configurations of the study",
-        "published:Experiment",
+        "tables.published:Experiment",
         ("experiment", "config"),
         "source",
     ),
-    Table("prefill", "cold prefills", "prefill:PrefillRow", _ID, "source", "evidence"),
-    Table("pools", "KV pools and how starts ended", "pools:PoolRow", _ID, "source", "evidence"),
-    Table("kv_use", "share of the KV pool in use", "pools:KvUseRow", _ID, "source"),
-    Table("quality", "task scores", "quality:ScoreRow", _ID, "source", "evidence"),
-    Table("kl", "divergence from the BF16 model", "quality:KlRow", _ID, "source"),
+    Table("prefill", "cold prefills", "tables.prefill:PrefillRow", _ID, "source", "evidence"),
+    Table(
+        "pools", "KV pools and how starts ended", "tables.pools:PoolRow", _ID, "source", "evidence"
+    ),
+    Table("kv_use", "share of the KV pool in use", "tables.pools:KvUseRow", _ID, "source"),
+    Table("quality", "task scores", "tables.quality:ScoreRow", _ID, "source", "evidence"),
+    Table("kl", "divergence from the BF16 model", "tables.quality:KlRow", _ID, "source"),
     Table(
         "quality_classes",
         "quality class of each checkpoint",
-        "quality:ClassRow",
+        "tables.quality:ClassRow",
         ("checkpoint", "quant", "kv_cache_dtype"),
         "source",
     ),
     Table(
         "checkpoints",
         "sizes and contents of checkpoints",
-        "checkpoints:CheckpointRow",
+        "tables.checkpoints:CheckpointRow",
         ("name", "quant"),
         "source",
     ),
-    Table("images", "container images", "images:ImageRow", ("name",), "source"),
-    Table("boot", "start-up times", "boot:BootRow", _ID, "source"),
-    Table("gpus", "GPU catalogue", "gpus:GpuModel", ("name",)),
-    Table("engine_flags", "flags per engine version", "engine_flags:FlagRow", ()),
-    Table("engine_flags_fork", "flags seen on forks", "engine_flags:ForkRow", ()),
-    Table("llama_flags", "options of llama-server", "llama_flags:LlamaFlag", ("flag",), "source"),
-    Table("memory_budget", "memory budgets of known starts", "memory_budget:BudgetRow", ()),
+    Table("images", "container images", "tables.images:ImageRow", ("name",), "source"),
+    Table("boot", "start-up times", "tables.boot:BootRow", _ID, "source"),
+    Table("gpus", "GPU catalogue", "tables.gpus:GpuModel", ("name",)),
+    Table("engine_flags", "flags per engine version", "engines.vllm.flags:FlagRow", ()),
+    Table("engine_flags_fork", "flags seen on forks", "engines.vllm.flags:ForkRow", ()),
+    Table(
+        "llama_flags",
+        "options of llama-server",
+        "engines.llama_cpp.flags:LlamaFlag",
+        ("flag",),
+        "source",
+    ),
+    Table("memory_budget", "memory budgets of known starts", "tables.memory_budget:BudgetRow", ()),
     Table(
         "acceptance",
         "draft acceptance and speed by content",
-        "acceptance:AcceptanceRow",
+        "tables.acceptance:AcceptanceRow",
         (),
         "source",
     ),
-    Table("memory_rest", "fitted rest of the memory budget", "memory_rest:RestRow", ()),
+    Table("memory_rest", "fitted rest of the memory budget", "tables.memory_rest:RestRow", ()),
 )
 TABLES = {table.name: table for table in _TABLES}
 """Every table by name; a new one is added here, and ``data check`` refuses a file that is not."""

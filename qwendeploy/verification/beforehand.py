@@ -6,11 +6,11 @@ import contextlib
 import resource
 
 from qwendeploy.documents import Plan
+from qwendeploy.documents.identity import edits
 from qwendeploy.errors import EnvironmentProblem
 from qwendeploy.figures import WIDE
-from qwendeploy.planning.identity import edits
+from qwendeploy.verification.judging.verdict import predictions_at
 from qwendeploy.verification.settings import Settings, operating_point
-from qwendeploy.verification.verdict import predictions_at
 
 
 def notices(plan: Plan, settings: Settings) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from qwendeploy.documents import Fill, Plan, Step
 from qwendeploy.figures import Figure, Kind, exact
-from qwendeploy.verification.quantities import RATE
-from qwendeploy.verification.records import Record
+from qwendeploy.verification.judging.quantities import RATE
 from qwendeploy.verification.settings import Point
+from qwendeploy.verification.wire.records import Record
 
 
 def collect_figures(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from qwendeploy.documents import Option, Plan, ServerFacts
+from qwendeploy.documents import Option, Plan, ServerFacts, identity
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Figure, Kind, exact
 from qwendeploy.models.kv_layout import KvLayout, kv_layout
 from qwendeploy.models.memory import blocks_held, full_length_requests, pool_tokens
-from qwendeploy.planning import identity
 
 
 def layout_of(option: Option | None) -> KvLayout | None:

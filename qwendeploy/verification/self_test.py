@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qwendeploy.verification import statistics as st
-from qwendeploy.verification.client import Client
-from qwendeploy.verification.records import Record
-from qwendeploy.verification.target import Target
+from qwendeploy.verification.loads.watch import Lateness
 from qwendeploy.verification.verifying import loop_factory
-from qwendeploy.verification.watch import Lateness
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.records import Record
+from qwendeploy.verification.wire.target import Target
 
 LADDER = (1, 8, 32, 64, 128, 256)
 TTFT_MS, STEP_MS, TOKENS = 100.0, 20.0, 100

@@ -28,17 +28,17 @@ from qwendeploy.documents import (
     Tool,
 )
 from qwendeploy.errors import EnvironmentProblem
-from qwendeploy.verification.client import Client
 from qwendeploy.verification.collecting import collect_figures, reached_figures, request_arrays
-from qwendeploy.verification.decode import Decode
-from qwendeploy.verification.decode_figures import decode_step
-from qwendeploy.verification.decode_load import DecodeLoad, DecodeSettings
 from qwendeploy.verification.expected import machine_id, pool_figures
-from qwendeploy.verification.server import Surface
+from qwendeploy.verification.loads.decode import Decode
+from qwendeploy.verification.loads.decode_figures import decode_step
+from qwendeploy.verification.loads.decode_load import DecodeLoad, DecodeSettings
+from qwendeploy.verification.loads.telemetry import Gpus
+from qwendeploy.verification.loads.watch import Lateness
 from qwendeploy.verification.settings import EFFORT, Settings, operating_point, run_name
-from qwendeploy.verification.target import Target, is_loopback
-from qwendeploy.verification.telemetry import Gpus
-from qwendeploy.verification.watch import Lateness
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.server import Surface
+from qwendeploy.verification.wire.target import Target, is_loopback
 from qwendeploy.verification.writer import write_run
 
 Told = Callable[[str, float | None], None]

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from qwendeploy.documents import Content, Level, Plan
-from qwendeploy.verification.client import Limits
-from qwendeploy.verification.closed_loop import Limits as LatencyLimits
+from qwendeploy.verification.loads.closed_loop import Limits as LatencyLimits
+from qwendeploy.verification.wire.client import Limits
 
 Shape = Literal["decode", "prompt", "mixed", "chat"]
 

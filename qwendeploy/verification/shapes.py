@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from qwendeploy.verification.client import Client
-from qwendeploy.verification.closed_loop import ClosedLoop, LoopSettings
-from qwendeploy.verification.decode_load import DecodeSettings
-from qwendeploy.verification.latency import LatencySettings, measure_latency
+from qwendeploy.verification.loads.closed_loop import ClosedLoop, LoopSettings
+from qwendeploy.verification.loads.decode_load import DecodeSettings
+from qwendeploy.verification.loads.latency import LatencySettings, measure_latency
+from qwendeploy.verification.loads.telemetry import Gpus
 from qwendeploy.verification.session import Session
-from qwendeploy.verification.telemetry import Gpus
+from qwendeploy.verification.wire.client import Client
 
 RUNG_WINDOWS = 3
 PROMPT_LADDER = (1024, 4096, 16384, 65536, 131072)

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from qwendeploy.documents import Fill, Gate, Step
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
-from qwendeploy.verification.client import Client
-from qwendeploy.verification.decode_load import DecodeSettings
-from qwendeploy.verification.evidence import RESTARTED
 from qwendeploy.verification.expected import held_by
-from qwendeploy.verification.fill import FillRun, FillSettings
-from qwendeploy.verification.health import wait_for_health
-from qwendeploy.verification.latency import LatencySettings, measure_latency
-from qwendeploy.verification.prompts import PromptMaker
-from qwendeploy.verification.replicas import of_one_replica, scrape
-from qwendeploy.verification.server import survey
+from qwendeploy.verification.judging.evidence import RESTARTED
+from qwendeploy.verification.judging.verdict import predictions_at
+from qwendeploy.verification.loads.decode_load import DecodeSettings
+from qwendeploy.verification.loads.fill import FillRun, FillSettings
+from qwendeploy.verification.loads.latency import LatencySettings, measure_latency
+from qwendeploy.verification.loads.prompts import PromptMaker
+from qwendeploy.verification.loads.telemetry import Gpus
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.shapes import run_shapes
 from qwendeploy.verification.statistics import Interval, t_interval, widened
-from qwendeploy.verification.telemetry import Gpus
-from qwendeploy.verification.verdict import predictions_at
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.health import wait_for_health
+from qwendeploy.verification.wire.replicas import of_one_replica, scrape
+from qwendeploy.verification.wire.server import survey
 
 SERVER_GONE = "the server no longer answers"
 

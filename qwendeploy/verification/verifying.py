@@ -13,17 +13,17 @@ from qwendeploy import __version__
 from qwendeploy.documents import Cause, Plan, RunDocument, Tool, Verdict, VerifyReport
 from qwendeploy.errors import ExitCode
 from qwendeploy.verification.beforehand import make_room
-from qwendeploy.verification.causes import likely_causes
-from qwendeploy.verification.doubts import undecidable
-from qwendeploy.verification.drafting import acceptance_of
-from qwendeploy.verification.evidence import warned
 from qwendeploy.verification.expected import decisive_differences
-from qwendeploy.verification.quantities import RATE
+from qwendeploy.verification.judging.causes import likely_causes
+from qwendeploy.verification.judging.doubts import undecidable
+from qwendeploy.verification.judging.drafting import acceptance_of
+from qwendeploy.verification.judging.evidence import warned
+from qwendeploy.verification.judging.quantities import RATE
+from qwendeploy.verification.judging.verdict import Overall, judge_all, overall
 from qwendeploy.verification.session import Session
 from qwendeploy.verification.settings import Settings
 from qwendeploy.verification.stages import SERVER_GONE, run_stages
-from qwendeploy.verification.target import Target
-from qwendeploy.verification.verdict import Overall, judge_all, overall
+from qwendeploy.verification.wire.target import Target
 
 ANOTHER_SERVER = {"applied-differs", "other-checkpoint", "other-engine-version"}
 CAUSES_OF_FIRST_TOKENS = ANOTHER_SERVER | {

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from qwendeploy.documents import Gate, Plan
-from qwendeploy.verification.client import Client
 from qwendeploy.verification.gates.answers import (
     arithmetic,
     deterministic_code,
@@ -23,7 +22,8 @@ from qwendeploy.verification.gates.asking import Asker
 from qwendeploy.verification.gates.cache import prefix_cache
 from qwendeploy.verification.gates.lengths import cancel, needle, over_length
 from qwendeploy.verification.gates.tools import tool_call
-from qwendeploy.verification.server import Surface
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.server import Surface
 
 GateFunction = Callable[[Asker], Awaitable[Gate]]
 

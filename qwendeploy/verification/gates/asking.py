@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from qwendeploy.documents import Gate, Plan
-from qwendeploy.verification.backing_off import REFUSALS
-from qwendeploy.verification.client import Client
-from qwendeploy.verification.records import Record
-from qwendeploy.verification.server import Surface
+from qwendeploy.verification.wire.backing_off import REFUSALS
+from qwendeploy.verification.wire.client import Client
+from qwendeploy.verification.wire.records import Record
+from qwendeploy.verification.wire.server import Surface
 
 KEPT = 1500
 """Characters of a message that a transcript keeps at each end."""

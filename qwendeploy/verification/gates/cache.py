@@ -14,8 +14,8 @@ from typing import Any
 from qwendeploy.documents import Gate
 from qwendeploy.verification.gates.asking import Asker
 from qwendeploy.verification.gates.tools import WEATHER, call_problem
-from qwendeploy.verification.metrics import Metrics
-from qwendeploy.verification.replicas import scrape
+from qwendeploy.verification.wire.metrics import Metrics
+from qwendeploy.verification.wire.replicas import scrape
 
 TOKENS = 9000
 """Several cache blocks of the hybrid layout (800 to 1,648 tokens each)."""

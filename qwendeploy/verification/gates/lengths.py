@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from qwendeploy.documents import Gate
-from qwendeploy.verification.backing_off import REFUSALS
 from qwendeploy.verification.gates.asking import Asker
-from qwendeploy.verification.replicas import scrape
-from qwendeploy.verification.streams import Streams, Turn
+from qwendeploy.verification.loads.streams import Streams, Turn
+from qwendeploy.verification.wire.backing_off import REFUSALS
+from qwendeploy.verification.wire.replicas import scrape
 
 SHARES = (0.25, 0.50, 0.90)
 """Shares of the served context that are filled, and depths at which the needle lies."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from qwendeploy.documents import Gate
 from qwendeploy.verification.gates.asking import Asker
-from qwendeploy.verification.records import Record
+from qwendeploy.verification.wire.records import Record
 
 WEATHER: dict[str, Any] = {
     "type": "function",

@@ -1,0 +1,395 @@
+"""Findings about how a launch is written: flags, values, JSON, variables, lost lines."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+
+from qwendeploy.auditing.judging.findings import Finding, Severity, told_flag
+from qwendeploy.auditing.understanding.settings import SPEC, Setting
+from qwendeploy.auditing.understanding.understand import Understood
+from qwendeploy.engines.vllm.flags import (
+    FlagStatus,
+    Status,
+    flag_status,
+    nearest_choice,
+    spec_config_problems,
+    value_problem,
+)
+
+CONTAINER_OPTIONS = frozenset(
+    """
+    --gpus --ipc --shm-size --runtime --device --privileged --restart --rm --name --network --net
+    --volume --env --env-file --publish --ulimit --user --entrypoint --security-opt --cap-add
+    --mount --detach --hostname -e -v -p -d -it -ti
+    """.split()  # noqa: SIM905
+)
+"""Options of ``docker run`` that the engine does not have (both reference pages)."""
+
+
+def flag_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what the release's parser says of every flag, and of words that belong to none."""
+    if understood.launch.engine != "vllm":
+        return
+    for setting in understood.arguments.settings:
+        yield from _of_flag(understood, setting)
+    for word in understood.arguments.strays:
+        if "$" in word.text or understood.arguments.last("--model") is not None:
+            continue
+        yield Finding(
+            "stray-argument",
+            "error",
+            word.text,
+            word.place,
+            f"{word.text!r} belongs to no flag; the parser stops with unrecognized arguments",
+            "quote it with the flag it belongs to, or remove it",
+            "fails_at_start",
+        )
+
+
+_NUMBERS = frozenset({"int", "float", "size", "size_or_auto"})
+
+
+def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
+    status = setting.status
+    release = understood.engine_version or "an unknown version"
+    if not setting.known:
+        yield _unknown_flag(understood, setting, release)
+        return
+    if status.row is None or setting.symbolic or "." in setting.name.removeprefix("--"):
+        return
+    if setting.name == SPEC:
+        return
+    value = None if status.negative else setting.value
+    if value is None and (status.negative or not status.row.takes_value):
+        return
+    problem = value_problem(status.row, value)
+    if problem is not None:
+        near = nearest_choice(status.row, value or "")
+        sure = status.checked and understood.engine_version is not None
+        # a number without a digit is none in any release
+        sure |= bool(value) and status.row.type in _NUMBERS and not re.search(r"\d", str(value))
+        yield Finding(
+            "bad-flag-value",
+            "error" if sure else "warning",
+            setting.spelt,
+            setting.place,
+            f"{problem} (vLLM {release})",
+            f"{setting.name} {near}"
+            if near is not None
+            else f"give {setting.spelt} a value that the release takes",
+            "fails_at_start" if sure else None,
+        )
+
+
+def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Finding:
+    status = setting.status
+    if " " in setting.spelt.strip():
+        flag, _, value = setting.spelt.strip().partition(" ")
+        return Finding(
+            "flag-and-value-in-one-argument",
+            "error",
+            flag,
+            setting.place,
+            f"{setting.spelt!r} reaches the parser as one argument, which it does not know",
+            f"two list items, {flag} and {value.strip()}, or {flag}={value.strip()}",
+            "fails_at_start",
+        )
+    if understood.launch.container is not None and setting.spelt in CONTAINER_OPTIONS:
+        given = f"{setting.spelt} {setting.value}" if setting.value else setting.spelt
+        return Finding(
+            "container-option-after-image",
+            "error",
+            setting.spelt,
+            setting.place,
+            f"{given} stands behind the image, so it goes to the engine, which does not know it",
+            f"{given} in front of the image",
+            "fails_at_start",
+        )
+    removed = status.status is Status.REMOVED
+    severity = _flag_severity(understood, status)
+    near = f"; nearest is {status.nearest}" if status.nearest else ""
+    return Finding(
+        "removed-flag" if removed else "unknown-flag",
+        severity,
+        setting.spelt,
+        setting.place,
+        f"{status.message}; vLLM {release} stops with unrecognized arguments"
+        if severity == "error"
+        else f"{status.message}; not checked on {understood.image or 'this engine'}",
+        f"remove {setting.spelt}{near}" if not status.nearest else f"use {status.nearest}",
+        "fails_at_start" if severity == "error" else None,
+    )
+
+
+def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
+    if understood.fork or understood.context.vendor != "nvidia":
+        return "info"
+    if understood.engine_version is None:
+        return "warning" if status.status is Status.UNKNOWN else "info"
+    return "error" if status.checked or status.status is Status.UNKNOWN else "warning"
+
+
+def text_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield faults of the writing: lines that are not continued, two arguments in one."""
+    launch = understood.launch
+    if launch.lost:
+        flags = [word.text for word in launch.lost if word.text.startswith("-")]
+        yield Finding(
+            "line-not-continued",
+            "error",
+            flags[0],
+            launch.lost[0].place,
+            f"the line in front does not end in a backslash, so {', '.join(flags[:4])} "
+            "never reach the server",
+            "end every line but the last with a backslash and nothing after it, not even a comment",
+            "degraded",
+        )
+    if launch.repeated is not None:
+        yield Finding(
+            "entry-point-repeated",
+            "error",
+            launch.repeated.text,
+            launch.repeated.place,
+            f"the image starts vllm serve itself, so {launch.repeated.text!r} arrives as its first "
+            "argument and the rest as unrecognized arguments",
+            "begin with the model; or --entrypoint for another program",
+            "fails_at_start",
+        )
+    if launch.terminal is not None and launch.unattended and launch.runtime == "docker":
+        yield Finding(
+            "no-terminal",
+            "error",
+            launch.terminal.text,
+            launch.terminal.place,
+            "a unit has no terminal: docker stops with 'the input device is not a TTY'",
+            "drop -i and -t",
+            "fails_at_start",
+        )
+
+
+def range_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield numbers that the engine refuses though they are numbers."""
+    if understood.launch.engine != "vllm":
+        return
+    yield from _no_amounts(understood)
+    share = understood.number("gpu_memory_utilization")
+    seats, step = understood.number("max_num_seqs"), understood.number("max_num_batched_tokens")
+    length, port = understood.number("max_model_len"), understood.number("port")
+    if share is not None and not 0 < share <= 1:
+        hint = f" {share / 100:g}" if 10 <= share <= 100 else " 0.9"  # a percentage, or a slip
+        yield _out_of_range(
+            understood,
+            "gpu_memory_utilization",
+            "--gpu-memory-utilization",
+            "a share of 0 to 1",
+            hint,
+        )
+    if seats is not None and seats < 1:
+        yield _out_of_range(understood, "max_num_seqs", "--max-num-seqs", "at least 1", " 1")
+    if port is not None and not 0 < port < 65536:
+        yield _out_of_range(understood, "port", "--port", "1 to 65535", " 8000")
+    if step is not None and seats is not None and 0 < step < seats:
+        yield _out_of_range(
+            understood,
+            "max_num_batched_tokens",
+            "--max-num-batched-tokens",
+            f"not below the {int(seats)} seats",
+            f" {max(2048, int(seats))}",
+        )
+    chunked = understood.arguments.last("--enable-chunked-prefill")
+    if chunked is None or chunked.value != "false":
+        return
+    if step is not None and length is not None and step < length:
+        yield Finding(
+            "bad-flag-value",
+            "error",
+            "--no-enable-chunked-prefill",
+            chunked.place,
+            "without chunked prefill --max-num-batched-tokens has to be not below --max-model-len "
+            f"{int(length)}; the engine stops at the check of its configuration",
+            f"--enable-chunked-prefill, or --max-num-batched-tokens {int(length)}",
+            "fails_at_start",
+        )
+
+
+_AMOUNTS = {
+    "--gpu-memory-utilization": ("a share of 0 to 1", "0.9"),
+    "--max-num-seqs": ("at least 1", "32"),
+    "--max-num-batched-tokens": ("at least 1", "8192"),
+    "--tensor-parallel-size": ("at least 1", "1"),
+    "--port": ("1 to 65535", "8000"),
+}
+
+
+def _no_amounts(understood: Understood) -> Iterator[Finding]:
+    """Yield what Python reads as a number and the engine's configuration refuses."""
+    for flag, (wanted, value) in _AMOUNTS.items():
+        setting = understood.arguments.last(flag)
+        text = (setting.value or "").strip().lower() if setting is not None else ""
+        if setting is None or not re.fullmatch(r"-\d+(\.\d+)?|[+-]?(nan|inf|infinity)", text):
+            continue
+        yield Finding(
+            "bad-flag-value",
+            "error",
+            f"{flag} {text}",
+            setting.place,
+            f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+            f"{flag} {value}",
+            "fails_at_start",
+        )
+
+
+def _out_of_range(understood: Understood, name: str, flag: str, wanted: str, value: str) -> Finding:
+    return Finding(
+        "bad-flag-value",
+        "error",
+        told_flag(understood, name, flag),
+        understood.place_of(name),
+        f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+        f"{flag}{value}",
+        "fails_at_start",
+    )
+
+
+def size_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield sizes that mean less than they seem: vLLM reads a small letter as a power of ten."""
+    for setting in understood.arguments.settings:
+        row = setting.status.row
+        value = (setting.value or "").strip()
+        if (
+            row is None
+            or not row.type.startswith("size")
+            or not re.fullmatch(r"[0-9]{1,12}[km]", value)
+        ):
+            continue
+        if understood.launch.engine == "vllm":
+            number = int(value[:-1]) * (1000 if value[-1] == "k" else 10**6)
+            binary = int(value[:-1]) * (1024 if value[-1] == "k" else 2**20)
+            yield Finding(
+                "decimal-suffix",
+                "info",
+                f"{setting.spelt} {value}",
+                setting.place,
+                f"vLLM reads {value} as {number:,}; with a capital letter it is {binary:,}",
+                f"{setting.spelt} {binary}",
+            )
+
+
+def spec_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what the engine says of the keys of the speculative configuration."""
+    spec = understood.spec
+    if understood.launch.engine != "vllm" or not spec:
+        return
+    place = spec.place or understood.launch.place
+    if spec.problem is not None:
+        yield Finding(
+            "bad-speculative-config",
+            "error",
+            SPEC,
+            place,
+            f"the value is {spec.problem}",
+            'quote it in single quotes: \'{"method":"mtp","num_speculative_tokens":3}\'',
+            "fails_at_start",
+        )
+        return
+    release = understood.engine_version
+    problems = spec_config_problems(spec.values, release, understood.fork)
+    places = {key.key: key.place for key in spec.keys}
+    for key, reason in problems:
+        told = reason if isinstance(reason, str) else reason.message
+        near = None if isinstance(reason, str) else reason.nearest
+        sure = not understood.fork and release is not None
+        if not isinstance(reason, str):
+            sure = sure and (reason.checked or reason.status is Status.UNKNOWN)
+        yield Finding(
+            "unknown-speculative-key" if not isinstance(reason, str) else "bad-speculative-value",
+            "error" if sure else "info",
+            f"{key} in {SPEC}",
+            places.get(key, place),
+            f"{told}; unknown keys stop the start when the engine's configuration is built",
+            f"write {near}" if near else f"remove {key}",
+            "fails_at_start" if sure else None,
+        )
+    if not problems and not spec.symbolic and "num_speculative_tokens" not in spec.values:
+        refused = understood.spec_method in ("mtp", "ngram") and not understood.fork
+        yield Finding(
+            "speculative-tokens-missing",
+            "error" if refused else "warning",
+            SPEC,
+            place,
+            "num_speculative_tokens is not given, and the engine does not get as far as the "
+            "checkpoint's own number: the configuration is refused"
+            if refused
+            else "num_speculative_tokens is not given; the engine needs it for most methods",
+            'add "num_speculative_tokens": 3',
+            "fails_at_start" if refused else None,
+        )
+
+
+def variable_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield variables that the release does not read any more, or that look misspelt."""
+    if understood.launch.engine != "vllm" or understood.fork or understood.engine_version is None:
+        return
+    for name, word in understood.launch.env.items():
+        if not name.startswith("VLLM_"):
+            continue
+        status = flag_status(name, understood.engine_version, False, "env")
+        if status.status is Status.KNOWN or not status.checked:
+            continue
+        near = status.nearest
+        if status.status is Status.UNKNOWN and near is None:
+            continue
+        if status.status is Status.UNKNOWN:
+            close = difflib.SequenceMatcher(None, name, near or "").ratio()
+            if close < 0.85:
+                continue
+        yield Finding(
+            "ignored-env",
+            "info",
+            name,
+            word.place,
+            f"{status.message}: only an unknown-variable line in the log",
+            f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
+        )
+
+
+_LIMITS = "--limit-mm-per-prompt"
+_OLD_LIMITS = re.compile(r"[a-z]{1,20}=[0-9]{1,6}(?:,[a-z]{1,20}=[0-9]{1,6}){0,5}")
+"""vLLM 0.19 refuses this form: "Value image=4,audio=1 cannot be converted" (vllm#39687)."""
+
+
+def json_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield JSON values that a shell has taken apart: the commonest quoting fault."""
+    for setting in understood.arguments.settings:
+        value = setting.value or ""
+        if setting.name == _LIMITS and _OLD_LIMITS.fullmatch(value) and not setting.symbolic:
+            limits = dict(part.split("=") for part in value.split(","))
+            yield Finding(
+                "bad-flag-value",
+                "error",
+                setting.spelt,
+                setting.place,
+                f"{value} is the form of old releases; the parser takes JSON only and stops",
+                f"{_LIMITS} '{json.dumps({name: int(count) for name, count in limits.items()})}'",
+                "fails_at_start",
+            )
+            continue
+        if setting.name == SPEC or not value.startswith("{") or setting.symbolic:
+            continue
+        if setting.status.row is not None and setting.status.row.type == "json":
+            # The parser's own check has said it.
+            continue
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            yield Finding(
+                "bad-json-value",
+                "warning",
+                setting.spelt,
+                setting.place,
+                f"{setting.spelt} is not valid JSON as the engine receives it",
+                "quote the whole value in single quotes",
+            )

@@ -1,0 +1,262 @@
+"""Values that pass the engine's parser and stop it when the configuration is built."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from qwendeploy.auditing.judging.findings import Finding
+from qwendeploy.auditing.reading.checkpoint_names import is_path, refused_quantization
+from qwendeploy.auditing.reading.text import Place, whole_number
+from qwendeploy.auditing.understanding.settings import SPEC, Setting
+from qwendeploy.auditing.understanding.understand import Understood
+from qwendeploy.models.kv_layout import NATIVE_LENGTH
+from qwendeploy.rulebook.fields import parse_version
+
+BACKENDS = frozenset(
+    """
+    FLASH_ATTN FLASH_ATTN_DIFFKV TRITON_ATTN ROCM_ATTN ROCM_AITER_MLA ROCM_AITER_TRITON_MLA
+    ROCM_AITER_FA ROCM_AITER_MLA_SPARSE XPU_MLA_SPARSE TORCH_SDPA FLASHINFER FLASHINFER_MLA
+    FLASHINFER_MLA_SPARSE TRITON_MLA TRITON_MLA_SPARSE CUTLASS_MLA FLASHMLA FLASHMLA_SPARSE
+    FLASH_ATTN_MLA NO_ATTENTION FLEX_ATTENTION TREE_ATTN ROCM_AITER_UNIFIED_ATTN CPU_ATTN
+    TURBOQUANT CUSTOM IPEX
+    """.split()  # noqa: SIM905
+)
+"""Attention backends of vLLM 0.19 and later (its registry); newer releases add some."""
+GONE_BACKENDS = frozenset(
+    """
+    XFORMERS XFORMERS_VLLM_V1 FLASH_ATTN_VLLM_V1 TRITON_ATTN_VLLM_V1 FLASHINFER_VLLM_V1
+    ROCM_FLASH DUAL_CHUNK_FLASH_ATTN DIFFERENTIAL_FLASH_ATTN BLOCKSPARSE_FLASH_ATTN
+    """.split()  # noqa: SIM905
+)
+"""Backends of releases before 0.19 that none since has."""
+QUANTIZATIONS = frozenset(
+    """
+    aqlm awq awq_marlin auto-round auto_round bitblas bitsandbytes compressed-tensors deepspeedfp
+    experts_int8 fbgemm_fp8 fp8 gguf gptq gptq_marlin hqq inc modelopt modelopt_fp4
+    modelopt_mixed modelopt_mxfp8 moe_wna16 mxfp4 mxfp8 petit_nvfp4 ptpc_fp8 quark torchao
+    """.split()  # noqa: SIM905
+)
+"""Quantisation methods that releases from 0.19 know (vLLM source); plugins may add some."""
+_NO_METHODS = frozenset({"fp4", "int4", "bnb", "4bit", "8bit", "w4a16", "w8a8", "q4", "q8"})
+"""Names of formats that no release takes for a method."""
+_NEEDS_MODEL = frozenset({"eagle", "eagle3", "medusa", "draft_model", "dflash", "dspark"})
+_LIKE = 0.8
+_NAMES_READ = Version("0.24.0")
+"""The newest release whose names are those above."""
+DRAFT_TP = "draft_tensor_parallel_size"
+
+
+def value_findings(understood: Understood) -> Iterator[Finding]:
+    """Yield what the engine's configuration refuses though its parser takes it."""
+    if understood.launch.engine != "vllm" or understood.fork:
+        return
+    yield from _backend(understood)
+    yield from _quantization(understood)
+    yield from _devices(understood)
+    yield from _drafting(understood)
+    yield from _parallel(understood)
+    yield from _yarn(understood)
+
+
+def _refused(
+    about: str, place: Place, text: str, fix: str, name: str = "bad-flag-value"
+) -> Finding:
+    return Finding(name, "error", about, place, text, fix, "fails_at_start")
+
+
+def _stated(understood: Understood, flag: str) -> tuple[Setting, str] | None:
+    setting = understood.arguments.last(flag)
+    if setting is None or setting.value is None or setting.symbolic:
+        return None
+    return setting, setting.value
+
+
+def _near(understood: Understood, name: str, known: frozenset[str]) -> str | None:
+    """Return the name that was meant; not on releases that may know more names than these."""
+    release = parse_version(understood.engine_version or "")
+    if release is None or release > _NAMES_READ:
+        return None
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=_LIKE)
+    return close[0] if close else None
+
+
+def _backend(understood: Understood) -> Iterator[Finding]:
+    stated = _stated(understood, "--attention-backend")
+    if stated is None:
+        return
+    setting, value = stated
+    name = value.upper()
+    if name in BACKENDS or name.lower() == "auto":
+        return
+    near = _near(understood, name, BACKENDS)
+    if name in GONE_BACKENDS or near is not None:
+        yield _refused(
+            f"--attention-backend {value}",
+            setting.place,
+            f"{value} is no attention backend of this release; the engine stops with unknown "
+            "attention backend",
+            f"--attention-backend {near}" if near else "drop it, the engine chooses one",
+        )
+
+
+def _quantization(understood: Understood) -> Iterator[Finding]:
+    stated, model = _stated(understood, "--quantization"), understood.arguments.model
+    if stated is None:
+        return
+    setting, value = stated
+    about = f"--quantization {value}"
+    if value.lower() not in QUANTIZATIONS:
+        near = _near(understood, value.lower(), QUANTIZATIONS)
+        if near is not None or value.lower() in _NO_METHODS:
+            yield _refused(
+                about,
+                setting.place,
+                f"{value} is no quantisation method; the engine stops at its configuration",
+                f"--quantization {near}" if near else "drop it, the engine reads the checkpoint's",
+            )
+        return
+    if model is None or is_path(model.text):
+        return
+    reason = refused_quantization(model.text, value)
+    if reason is not None:
+        yield _refused(
+            about,
+            setting.place,
+            f"{reason}; the engine stops: the methods do not match",
+            "drop --quantization, the engine reads it from the checkpoint",
+            "quantization-mismatch",
+        )
+
+
+def _devices(understood: Understood) -> Iterator[Finding]:
+    """Yield a kind of device where identifiers belong: ``--device`` begins ``--device-ids``."""
+    stated = _stated(understood, "--device-ids")
+    if stated is not None and stated[1].lower() in ("auto", "cuda", "gpu", "cpu", "rocm"):
+        yield _refused(
+            f"{stated[0].spelt} {stated[1]}",
+            stated[0].place,
+            f"--device is gone; what is written is read as --device-ids, and {stated[1]} is no "
+            "identifier of a card",
+            f"drop {stated[0].spelt}, the engine finds the cards",
+        )
+
+
+def _drafting(understood: Understood) -> Iterator[Finding]:
+    spec = understood.spec
+    places = {key.key: key.place for key in spec.keys}
+    place = spec.place or understood.launch.place
+
+    def refuse(key: str, text: str, fix: str) -> Finding:
+        return _refused(
+            f"{key} in {SPEC}", places.get(key, place), text, fix, "bad-speculative-value"
+        )
+
+    values = spec.values
+    tokens = values.get("num_speculative_tokens")
+    if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens < 1:
+        yield refuse(
+            "num_speculative_tokens",
+            f"{tokens} is not above 0; the configuration is refused",
+            "num_speculative_tokens 3, or no --speculative-config",
+        )
+    method = values.get("method")
+    if method in _NEEDS_MODEL and not values.get("model") and not spec.symbolic:
+        yield refuse(
+            "model",
+            f"{method} drafts with a model of its own and none is named; the configuration is "
+            "refused",
+            "name the drafter under model, or method mtp",
+        )
+    if "tensor_parallel_size" in values:
+        yield refuse(
+            "tensor_parallel_size",
+            "the key is refused by name in the speculative configuration",
+            f"write {DRAFT_TP}",
+        )
+    ranks, tp = values.get(DRAFT_TP), understood.number("tp")
+    if isinstance(ranks, int) and tp is not None and ranks not in (1, int(tp)):
+        yield refuse(
+            DRAFT_TP,
+            f"{ranks} is neither 1 nor --tensor-parallel-size {int(tp)}; the configuration is "
+            "refused",
+            f"{DRAFT_TP} 1 or {int(tp)}",
+        )
+
+
+def _parallel(understood: Understood) -> Iterator[Finding]:
+    """Yield layouts that the engine's ParallelConfig refuses (vLLM source, its validator)."""
+    arguments = understood.arguments
+
+    def size(flag: str, default: int | None = None) -> int | None:
+        value = arguments.value(flag)
+        return default if value is None else whole_number(value)
+
+    def refuse(flag: str, text: str, fix: str) -> Finding:
+        setting = arguments.last(flag)
+        place = setting.place if setting is not None else understood.launch.place
+        return _refused(flag, place, f"{text}; the configuration is refused", fix)
+
+    ranks, here = size("--data-parallel-size", 1), size("--data-parallel-size-local")
+    if arguments.switched_on("--enable-eplb") and not arguments.switched_on(_EXPERTS):
+        yield refuse(
+            "--enable-eplb", f"balancing experts needs {_EXPERTS}", "drop it: this model is dense"
+        )
+    if ranks is not None and here is not None and here > ranks:
+        yield refuse(
+            "--data-parallel-size-local",
+            f"{here} ranks here are more than the {ranks} of --data-parallel-size",
+            f"--data-parallel-size {here}",
+        )
+    for flag in ("--data-parallel-rank", "--data-parallel-external-lb"):
+        if ranks == 1 and arguments.value(flag) not in (None, "false"):
+            yield refuse(
+                flag,
+                "a balancer in front needs --data-parallel-size above 1",
+                f"drop it, or --data-parallel-size with the number of replicas behind {flag}",
+            )
+    tp, context_ranks = size("--tensor-parallel-size", 1), size("--decode-context-parallel-size")
+    if tp and context_ranks and tp % context_ranks:
+        yield refuse(
+            "--decode-context-parallel-size",
+            f"{context_ranks} does not divide --tensor-parallel-size {tp}",
+            "drop it",
+        )
+
+
+_EXPERTS = "--enable-expert-parallel"
+_ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+
+
+def _yarn(understood: Understood) -> Iterator[Finding]:
+    """Yield a length beyond what the override's factor covers."""
+    stated, length = _stated(understood, "--hf-overrides"), understood.number("max_model_len")
+    if stated is None or length is None:
+        return
+    try:
+        scaling = json.loads(stated[1])["text_config"]["rope_parameters"]
+        covered = float(scaling["factor"]) * int(
+            scaling.get("original_max_position_embeddings", NATIVE_LENGTH)
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return
+    if scaling.get("rope_type") != "yarn" or length <= covered:
+        return
+    allowed = understood.launch.env.get(_ALLOW_LONG)
+    yield Finding(
+        "yarn-factor-too-small",
+        "warning" if allowed is not None else "error",
+        f"--hf-overrides factor {scaling['factor']:g}",
+        stated[0].place,
+        f"the factor covers {covered:,.0f} tokens, --max-model-len is {length:,.0f}: "
+        + (
+            "positions beyond it are not scaled and answers there are noise"
+            if allowed is not None
+            else "the engine refuses it"
+        ),
+        f"factor {-(-int(length) // NATIVE_LENGTH)}, or --max-model-len {covered:.0f}",
+        "degraded" if allowed is not None else "fails_at_start",
+    )

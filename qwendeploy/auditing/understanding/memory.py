@@ -1,0 +1,303 @@
+"""What the memory model says of a launch: the pool, how much runs, and what stops the start."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from qwendeploy.auditing.understanding.context import card_sizes
+from qwendeploy.auditing.understanding.understand import Understood
+from qwendeploy.engines.vllm.flags import nearest_choice
+from qwendeploy.errors import UserError
+from qwendeploy.evidence.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
+from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides
+from qwendeploy.models.memory import (
+    blocks_held,
+    blocks_reserved,
+    largest_max_model_len,
+    longest_context_for,
+    running_at,
+)
+from qwendeploy.rulebook.fields import FactValue
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """The pool of one server with the limits that the launch asks of it."""
+
+    answer: PoolAnswer
+    max_model_len: int
+    max_num_seqs: int | None
+    full_graphs: bool
+    max_num_batched_tokens: int
+    automatic_length: bool = False
+    """The engine takes the longest length that its pool holds."""
+
+    @property
+    def blocks(self) -> int:
+        """Central block count, 0 if nothing is left."""
+        return int(self.answer.blocks.value)
+
+    @property
+    def needed(self) -> int:
+        """Blocks that one full-length request reserves."""
+        return blocks_reserved(self.answer.layout, self.max_model_len)
+
+    @property
+    def full_length_requests(self) -> float:
+        """Pool over blocks of a full-length request, as the engine prints it."""
+        return self.blocks / self.needed
+
+    @property
+    def short_requests(self) -> int:
+        """Requests that run at once however short they are."""
+        return running_at(self.answer.layout, self.blocks, 1)
+
+    @property
+    def largest_length(self) -> int:
+        """Largest ``--max-model-len`` that this pool takes."""
+        return largest_max_model_len(
+            self.answer.layout, self.blocks, ceiling=max(self.max_model_len, 1)
+        )
+
+    @property
+    def safe_blocks(self) -> float:
+        """Blocks half way to the band's lower edge.
+
+        The band is a 90 % one, so some 20 % of the starts have fewer.
+        """
+        return (self.answer.blocks.value + self.answer.blocks.low) / 2
+
+    @property
+    def safe_length(self) -> int:
+        """Largest ``--max-model-len`` that ``safe_blocks`` take, whole kilobytes of it."""
+        length = largest_max_model_len(
+            self.answer.layout, int(self.safe_blocks), ceiling=max(self.max_model_len, 1)
+        )
+        return length // 1024 * 1024
+
+    def longest_for(self, concurrency: int) -> int:
+        """Return the longest context at which ``concurrency`` requests all run."""
+        return longest_context_for(self.answer.layout, self.blocks, concurrency, self.max_model_len)
+
+    @property
+    def lacks_length(self) -> bool:
+        """One full-length request does not fit, and the band's upper half does not save it."""
+        pool = self.answer.blocks
+        return (pool.value + pool.high) / 2 < self.needed
+
+    @property
+    def may_lack_length(self) -> bool:
+        """One full-length request may well not fit: in about every fourth such start, or more."""
+        return not self.automatic_length and self.safe_blocks < self.needed
+
+    @property
+    def lacks_seats(self) -> bool:
+        """More seats than blocks while full decode steps are captured."""
+        seats = self.max_num_seqs or 0
+        return self.full_graphs and seats > self.answer.blocks.value
+
+    @property
+    def may_lack_seats(self) -> bool:
+        """The seats lie within the pool's band while full decode steps are captured."""
+        seats = self.max_num_seqs or 0
+        return self.full_graphs and seats > self.answer.blocks.low
+
+    @property
+    def lacks_step(self) -> bool:
+        """With prefix caching a step must hold one block."""
+        layout = self.answer.layout
+        aligned = layout.states_reserved > layout.states_held
+        return aligned and self.max_num_batched_tokens < layout.block_tokens
+
+    def facts(self) -> dict[str, FactValue]:
+        """Return ``memory.*``."""
+        return {
+            "memory.pool_blocks": self.blocks,
+            "memory.blocks_per_request": self.needed,
+            "memory.full_length_requests": self.full_length_requests,
+            "memory.starts": not (self.lacks_length or self.lacks_seats or self.lacks_step),
+            "memory.short_requests": self.short_requests,
+            "memory.weights_gib": self.answer.weights.value,
+            "memory.budget_gib": self.answer.budget_gib,
+        }
+
+
+_WITHOUT_FULL_GRAPHS = ("NONE", "PIECEWISE")
+"""Modes that capture no full decode step: seats are then not held against the blocks."""
+
+
+def held_when_short(view: PoolView) -> int:
+    """Return the blocks that a request of one token holds."""
+    return blocks_held(view.answer.layout, 1)
+
+
+def view_pool(understood: Understood) -> PoolView | None:
+    """Return the pool of a launch, ``None`` where the memory model does not apply.
+
+    It needs vLLM, a model of the 27B's shape, a known card and known numbers; unknown draft methods
+    and cache types have no arithmetic.
+    """
+    question = pool_question(understood)
+    if question is None:
+        return None
+    try:
+        answer = estimate_pool(question)
+    except UserError:
+        return None
+    seats = understood.number("max_num_seqs")
+    length = question.max_model_len
+    automatic = length < 1
+    if automatic:
+        length = max(1, largest_max_model_len(answer.layout, int(answer.blocks.value)))
+    return PoolView(
+        answer,
+        length,
+        int(seats) if seats else None,
+        full_graphs=understood.number("capture_size") != 0
+        and understood.value("graph_mode") not in _WITHOUT_FULL_GRAPHS,
+        max_num_batched_tokens=question.max_num_batched_tokens,
+        automatic_length=automatic,
+    )
+
+
+def blocks_per_full_request(understood: Understood) -> int | None:
+    """Return the blocks of one full-length request; they do not depend on the machine."""
+    question = _arithmetic(understood)
+    if question is None or question.max_model_len < 1:
+        return None
+    try:
+        layout = layout_of(question)
+    except UserError:
+        return None
+    return blocks_reserved(layout, question.max_model_len)
+
+
+def pool_question(understood: Understood) -> PoolQuestion | None:
+    """Return the question to the memory model, ``None`` where a part of it is not known."""
+    machine = understood.context.machine
+    base = _arithmetic(understood)
+    if base is None or machine is None or understood.context.vendor != "nvidia":
+        return None
+    known = [size for size in card_sizes(machine) if size]
+    capabilities = [gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability]
+    utilization = understood.number("gpu_memory_utilization")
+    if not known or not capabilities or utilization is None or understood.number("pp") != 1:
+        return None
+    if understood.checkpoint is None or understood.checkpoint.files_gib is None:
+        return None
+    return replace(
+        base,
+        memory_mib=float(min(known)),
+        compute_capability=min(capabilities, key=_as_numbers),
+        gpu_memory_utilization=utilization,
+    )
+
+
+def why_no_pool(understood: Understood) -> str:
+    """Return what keeps the memory model from a figure, in words."""
+    checkpoint, machine = understood.checkpoint, understood.context.machine
+    known = {
+        "the tensor-parallel size": understood.number("tp") in TENSOR_PARALLEL_SIZES,
+        "--max-model-len": understood.number("max_model_len") is not None,
+        "whether prefixes are cached (its default turns on the release)": understood.value(
+            "prefix_cache"
+        )
+        is not None,
+        "the drafting": understood.spec_tokens is not None and not understood.spec.symbolic,
+        "the card's compute capability": machine is not None
+        and any(gpu.compute_capability for gpu in machine.gpus),
+        "the memory fraction": understood.number("gpu_memory_utilization") is not None,
+        "the size of the checkpoint": checkpoint is not None and checkpoint.files_gib is not None,
+    }
+    if understood.launch.engine != "vllm":
+        return "the memory model is vLLM's"
+    if checkpoint is None or not checkpoint.like_27b:
+        return "the checkpoint is not named as one of the 27B's shape"
+    if machine is None:
+        return "the machine is not known (--gpu, --machine)"
+    if understood.context.vendor != "nvidia":
+        return "the memory model is of NVIDIA cards"
+    if not any(card_sizes(machine)):
+        return "the card's memory is not known (--vram)"
+    missing = [name for name, told in known.items() if not told]
+    if missing:
+        return f"not known: {', '.join(missing)}"
+    if understood.number("pp") != 1:
+        return "pipeline-parallel ranks are not modelled"
+    return "this draft method or cache type has no block arithmetic"
+
+
+def _as_numbers(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split(".") if part.isdigit())
+
+
+def _on_host_gib(understood: Understood) -> float:
+    """Return the weights that ``--cpu-offload-gb`` keeps in host memory, GiB a card."""
+    text = understood.arguments.value("--cpu-offload-gb") or ""
+    return float(text) if re.fullmatch(r"\d{1,4}(\.\d+)?", text) else 0.0
+
+
+def _arithmetic(understood: Understood) -> PoolQuestion | None:
+    """Return the question without its machine; its budget fields are placeholders."""
+    checkpoint = understood.checkpoint
+    tp = understood.number("tp")
+    length = understood.number("max_model_len")
+    cached = understood.value("prefix_cache")
+    if checkpoint is None or not checkpoint.like_27b or understood.launch.engine != "vllm":
+        return None
+    if tp not in TENSOR_PARALLEL_SIZES or length is None or cached is None:
+        return None
+    if understood.spec_tokens is None or understood.spec.symbolic:
+        return None
+    dtype = _cache_type(understood)
+    if dtype == "auto" and checkpoint.forces_fp8_kv:
+        dtype = "fp8"
+    capture = understood.number("capture_size")
+    stated_bytes = understood.number("kv_cache_bytes")
+    return PoolQuestion(
+        memory_mib=0.0,
+        compute_capability="0.0",
+        gpu_memory_utilization=0.0,
+        tp=int(tp),
+        checkpoint=checkpoint.name,
+        quant=checkpoint.quant,
+        files_gib=max(0.0, (checkpoint.files_gib or 0.0) - _on_host_gib(understood) * int(tp)),
+        files_band_gib=checkpoint.files_band_gib,
+        max_num_batched_tokens=int(understood.number("max_num_batched_tokens") or 8192),
+        max_num_seqs=int(understood.number("max_num_seqs") or 256),
+        prefix_cache=bool(cached),
+        text_only=understood.value("text_only") is True,
+        has_vision=checkpoint.vision is not False,
+        has_mtp=checkpoint.mtp is not False,
+        spec_method=understood.spec_method,
+        spec_tokens=understood.spec_tokens,
+        kv_cache_dtype=dtype,
+        state_dtype=str(understood.value("state_dtype") or "auto"),
+        sliding_drafter=_slides(understood),
+        capture_size=int(capture) if capture is not None else None,
+        engine_version=understood.engine_version,
+        fork=understood.fork,
+        max_model_len=int(length),
+        kv_cache_bytes=int(stated_bytes) if stated_bytes else None,
+    )
+
+
+def _cache_type(understood: Understood) -> str:
+    """Return the cache type, of a misspelt one the type that was meant: it decides the memory."""
+    dtype = str(understood.value("kv_cache_dtype") or "auto")
+    setting = understood.arguments.last("--kv-cache-dtype")
+    row = setting.status.row if setting is not None else None
+    return (nearest_choice(row, dtype) if row is not None else None) or dtype
+
+
+SLIDING_FORK_IMAGES = ("repne/vllm:v3",)
+"""Forks whose logs show the drafter's window as a spec of its own (R(262144) = 1407 on v3)."""
+
+
+def _slides(understood: Understood) -> bool:
+    if understood.spec_method != "dflash":
+        return False
+    if understood.fork:
+        return understood.image in SLIDING_FORK_IMAGES
+    return drafter_slides(understood.engine_version, fork=False)

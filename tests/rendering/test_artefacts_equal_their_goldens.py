@@ -1,0 +1,40 @@
+"""Every artefact kind for every golden option; ``scripts/accept_goldens.py`` accepts a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_samples import LLAMA_OPTION, OPTIONS, sample_plan
+
+from qwendeploy.rendering import KINDS, render
+
+GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
+CASES = [
+    *((option, kind) for option in OPTIONS for kind in KINDS if kind != "llama-server"),
+    *(("llama-q4", kind) for kind in KINDS if kind != "vllm"),
+]
+
+
+def rendered(option: str, kind: str) -> dict[str, tuple[str, int]]:
+    changes = LLAMA_OPTION if option == "llama-q4" else OPTIONS[option]
+    files = render(sample_plan(**changes), kind, tool_version="0.0.0")
+    # the plan is the input of all of them
+    del files["plan.yaml"]
+    return files
+
+
+@pytest.mark.parametrize(("option", "kind"), CASES, ids=lambda part: part)
+def test_artefact_equals_its_golden(option: str, kind: str) -> None:
+    place = GOLDENS / option / kind
+    golden = {path.name: path.read_text(encoding="utf-8") for path in sorted(place.iterdir())}
+
+    found = {name: text for name, (text, _) in rendered(option, kind).items()}
+
+    assert found == golden
+
+
+def test_there_is_no_golden_without_a_case() -> None:
+    present = {(path.parent.name, path.name) for path in GOLDENS.glob("*/*")}
+
+    assert present == set(CASES)
