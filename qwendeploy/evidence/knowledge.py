@@ -7,27 +7,29 @@ from part of the tables, so that advice is judged with the measurement held out.
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from qwendeploy.documents import Option, Quality
 from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.box import Box
 from qwendeploy.evidence.pool_estimate import KnownStarts
+from qwendeploy.image_names import image_name
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.tables.decode import DecodeRow, decode_rows
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.images import ImageRow, image_rows
 from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 from qwendeploy.tables.quality import ClassRow, class_rows
+from qwendeploy.tables.releases import find_release
 from qwendeploy.tables.series import Series, all_series
+from qwendeploy.versions import parse_version, release_of
 
 if TYPE_CHECKING:
     from qwendeploy.evidence.own_runs import OwnRuns
@@ -38,12 +40,6 @@ MEASURED_IMAGES = 3
 DRAFT_ROWS = 8
 """Measurements of a draft length on a card below which it is not considered there: the study's
 three cells of MTP with 2, 4 and 6 tokens say nothing at eight requests and more."""
-
-UPSTREAM = re.compile(r"(?:^|/)vllm-openai[:@]")
-"""The official image, from its own registry or a mirror that keeps the name."""
-
-SLIDING_FORK = re.compile(r"repne/vllm:v3$")
-"""The fork build that gives DFlash's sliding layers a cache spec of their own, by its logs."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +152,8 @@ class Knowledge:
         return tuple(image for image in found.values() if not (pins.upstream_only and image.fork))
 
     def _unknown_image(self, name: str) -> ImageRow:
-        tag = re.search(r":v?(\d+\.\d+\.\d+)", name)
-        if tag is None:
+        version = image_name(name).version
+        if version is None:
             fit = [row.name for row in self.images if row.verdict != "avoid"]
             alike = difflib.get_close_matches(name, fit, n=1)
             raise UserError(
@@ -165,7 +161,7 @@ class Knowledge:
                 where="--image",
                 hint=f"did you mean {alike[0]}?" if alike else "see 'qwendeploy data show images'",
             )
-        return _stated_image(name, tag[1])
+        return _stated_image(name, version)
 
     def llama_image(self, pins: Pins) -> ImageRow:
         """Return the image that runs GGUF files: as stated, else the one that was seen to.
@@ -221,18 +217,18 @@ class Knowledge:
         ]
         for near in places[2:] if anywhere else places:
             versions = {
-                base_version(row.engine_version)
+                release_of(row.engine_version)
                 for row in self.rows
                 if row.usable and row.engine == "vllm" and not row.fork and near(row)
             }
-            found = [image for image in releases if base_version(image.engine_version) in versions]
+            found = [image for image in releases if release_of(image.engine_version) in versions]
             if found:
                 break
         of_13 = [image for image in found if (image.cuda or "").startswith("13")]
         of_12 = [image for image in found if (image.cuda or "").startswith("12")]
         if not of_12:
             of_12 = [image for image in releases if (image.cuda or "").startswith("12")]
-        driver = as_version(box.machine.driver)
+        driver = parse_version(box.machine.driver)
         floor = max((image.min_driver or 0 for image in of_13), default=0)
         if of_13 and (driver is None or driver.major >= floor):
             of_12 = []
@@ -295,32 +291,14 @@ class Knowledge:
         return self._by_gpu.get(gpu, ())
 
 
-def slides_in(method: str, fork: bool, image: str | None, version_text: str | None) -> bool:
+def slides_in(method: str, fork: bool, image: str | None, version: str | None) -> bool:
     """Say whether a build gives DFlash's sliding layers their own cache spec."""
-    if method != "dflash":
-        return False
-    if fork:
-        return bool(SLIDING_FORK.search(image or ""))
-    version = as_version(version_text)
-    return version is not None and version >= Version("0.25.0")
-
-
-def as_version(text: str | None) -> Version | None:
-    """Return a comparable version, ``None`` if the text is none."""
-    try:
-        return Version(text) if text else None
-    except InvalidVersion:
-        return None
+    release = find_release(version, fork=fork, image=image)
+    return method == "dflash" and release is not None and release.drafter_window == "own"
 
 
 def _age(image: ImageRow) -> Version:
-    return as_version(image.engine_version) or Version("0")
-
-
-def base_version(text: str | None) -> str | None:
-    """Return the release part of an engine version: 0.24.0 for 0.24.0+local."""
-    version = as_version(text)
-    return version.base_version if version is not None else None
+    return parse_version(image.engine_version) or Version("0")
 
 
 def _image_as_run(name: str, rows: Iterable[DecodeRow]) -> ImageRow | None:
@@ -342,7 +320,7 @@ def _stated_image(
         min_driver=None,
         seen_driver=None,
         compute_capabilities=None,
-        fork=None if UPSTREAM.search(name) else name.split("/")[0],
+        fork=image_name(name).publisher,
         moves=False,
         verdict="unknown",
         reason="stated by the user; in no table",

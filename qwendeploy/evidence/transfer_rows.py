@@ -24,7 +24,9 @@ from qwendeploy.models.transfer_fit import Observation
 from qwendeploy.tables.checkpoints import CheckpointRow, find_checkpoint
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.gpus import GpuModel, gpus
+from qwendeploy.tables.releases import find_release
 from qwendeploy.tables.transfer import transfer_coefficients
+from qwendeploy.versions import llama_build
 
 SHORT_PROMPT = 600
 """Context of a row that states none: a short prompt and half of a typical answer."""
@@ -168,24 +170,18 @@ def link_in(box: Box, card: GpuModel, option: Option) -> Link:
 def image_family(engine: str, fork: str | None, version: str | None = None) -> str:
     """Return whose host code runs the step: the fork, upstream vLLM by age, or another engine.
 
-    Upstream overlaps scheduling with drafting from 0.22 on, which shortens the host's part. The
+    Upstream of late overlaps scheduling with drafting, which shortens the host's part. The
     builds of llama.cpp that state a number from ``FASTER_BUILD`` on draft at a fraction of what the
     earlier ones need (paired runs of one public table).
     """
     if engine != "vllm":
         if not engine.endswith("llama.cpp"):
             return engine
-        build = re.match(r"b(\d+)", version or "")
-        return "llama.cpp-new" if build and int(build[1]) >= FASTER_BUILD else "llama.cpp"
+        return "llama.cpp-new" if (llama_build(version) or 0) >= FASTER_BUILD else "llama.cpp"
     if fork == "repne":
         return "fork"
-    return "upstream-0.22" if _release(version) >= (0, 22) else "upstream"
-
-
-def _release(version: str | None) -> tuple[int, int]:
-    """Return major and minor of a version text, (0, 0) if it states none."""
-    found = re.search(r"(\d+)\.(\d+)", version or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    release = find_release(version)
+    return "upstream-0.22" if release is not None and release.overlaps_drafting else "upstream"
 
 
 def overclock(note: str) -> float:
@@ -221,8 +217,17 @@ def decode_rate(row: DecodeRow) -> float | None:
 
 
 def dflash_collapses(fork: bool, version: str | None) -> bool:
-    """Return whether DFlash loses its speed past ``COLLAPSE`` tokens: upstream 0.20 does."""
-    return not fork and _release(version) == (0, 20)
+    """Return whether DFlash loses its speed past ``COLLAPSE`` tokens."""
+    release = find_release(version, fork=fork)
+    return release is not None and release.deep_dflash == "collapses"
+
+
+def _nvfp4_is_broken(row: DecodeRow) -> bool:
+    """Say whether the kernels of the row's server are known for it; not stated counts as old."""
+    if row.fork == "repne" or not row.engine_version:
+        return True
+    release = find_release(row.engine_version) if row.engine == "vllm" else None
+    return release is not None and release.nvfp4 == "broken"
 
 
 def set_aside(row: DecodeRow) -> str | None:
@@ -231,7 +236,7 @@ def set_aside(row: DecodeRow) -> str | None:
     method = row.spec_method or ""
     if "mixed" in row.gpu or " + " in row.gpu:
         return "unlike cards"
-    if row.quant == "nvfp4" and (row.fork == "repne" or (row.engine_version or "") < "0.20"):
+    if row.quant == "nvfp4" and _nvfp4_is_broken(row):
         return "NVFP4 on an image whose kernels are known to be broken"
     if method == "dflash" and (row.spec_tokens or 0) > DFLASH_BLOCK:
         return "more draft tokens than the drafter's block of 16 holds"

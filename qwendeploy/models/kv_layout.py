@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from qwendeploy.errors import UserError
 from qwendeploy.figures import Kind
+from qwendeploy.versions import release_of
 
 T = TypeVar("T")
 
@@ -206,9 +207,10 @@ def layout_evidence(
     """
     if fork:
         return Kind.MEASURED, "block arithmetic checked on the fork's logged pools"
-    version = _minor(engine_version)
-    if version is None:
+    release = release_of(engine_version)
+    if release is None:
         return Kind.EXTRAPOLATED, "block arithmetic of vLLM 0.20 to 0.24; engine version not known"
+    version = release.release[:2]
     if (0, 20) <= version <= (0, 24):
         return Kind.MEASURED, "block arithmetic of vLLM 0.20 to 0.24, checked on logged pools"
     if version < (0, 20):
@@ -224,22 +226,6 @@ def layout_evidence(
         "block arithmetic of vLLM 0.20 to 0.24; newer versions may pack layers: prefer "
         "cache_config_info of the running server",
     )
-
-
-def _minor(version: str | None) -> tuple[int, int] | None:
-    parts = (version or "").lstrip("v").split(".")
-    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
-        return None
-    return int(parts[0]), int(parts[1])
-
-
-def drafter_slides(engine_version: str | None, *, fork: bool) -> bool:
-    """Say whether upstream honours DFlash's sliding layers: from 0.25 on.
-
-    The fork differs from image to image (v3 does, v13 and v17 do not): its image table says so.
-    """
-    version = _minor(engine_version)
-    return not fork and version is not None and version >= (0, 25)
 
 
 def _lookup(table: Mapping[str, T], name: str, what: str) -> T:

@@ -6,6 +6,7 @@ from qwendeploy.documents import Workload
 from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.image_names import image_name
 
 LLAMA = "llama.cpp"
 SIZES = (1, 2, 4, 8)
@@ -35,8 +36,8 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
         )
     row = knowledge.image(pins.image or "")
     # of an image in no table only the name tells
-    held = row.engine if row is not None else "vllm" if "vllm" in (pins.image or "") else LLAMA
-    if held != LLAMA:
+    held = row.engine if row is not None else image_name(pins.image or "").engine
+    if held not in (LLAMA, "other"):
         raise UserError(
             f"{pins.image} holds {held}, not llama.cpp",
             where="--image",

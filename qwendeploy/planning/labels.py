@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qwendeploy.documents import Option
+from qwendeploy.image_names import image_name
 
 
 def draft_label(option: Option) -> str:
@@ -30,6 +31,6 @@ def option_label(option: Option) -> str:
         layout_label(option),
         f"{option.kv_cache_dtype} KV",
         "prefix cache on" if option.prefix_cache else "prefix cache off",
-        (option.image or option.engine).rsplit("/", 1)[-1],
+        image_name(option.image or option.engine).short,
     ]
     return " · ".join(parts)

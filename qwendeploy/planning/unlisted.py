@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from qwendeploy.documents import Option, PlanWarning
-from qwendeploy.evidence.knowledge import Knowledge, as_version
+from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.planning.stated_weights import STATED, is_folder
+from qwendeploy.versions import parse_version
 
 ALIKE = 0.75
 """Similarity from which an unknown name may be a known one misspelt (difflib's ratio)."""
@@ -27,12 +28,12 @@ def unlisted_image(option: Option, knowledge: Knowledge) -> str:
             f"{image} is in no table here: by its tag it is taken to be a third party's build of "
             f"vLLM {option.engine_version}, and nothing of it was measured.{known}"
         )
-    version = as_version(option.engine_version)
+    version = parse_version(option.engine_version)
     newest = max(
         known_version
         for row in knowledge.images
         if row.engine == "vllm" and not row.fork
-        if (known_version := as_version(row.engine_version))
+        if (known_version := parse_version(row.engine_version))
     )
     if version is not None and version > newest:
         return (

@@ -17,6 +17,7 @@ from typing import Literal
 from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError
 from qwendeploy.figures import Figure
+from qwendeploy.image_names import image_name
 from qwendeploy.rendering.devices import gpu_indices, gpu_names, shows_all_gpus
 from qwendeploy.rendering.engine_settings import (
     Flags,
@@ -44,21 +45,12 @@ LONGEST_BOOT_S = 86400.0
 LARGEST_DOWNLOAD_GIB = 1024.0
 """Twenty times the BF16 checkpoint."""
 
-LONGEST_NAME = 255
-"""Characters of an image's name that registries take (distribution/reference)."""
-
 API_KEY = {"vllm": "VLLM_API_KEY", "llama.cpp": "LLAMA_API_KEY"}
 """Variable from which each engine reads the key it asks of clients."""
 
 HUB_TOKEN = "HF_TOKEN"
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\Z")
-_REFERENCE = re.compile(
-    r"(?P<name>[a-z0-9][a-z0-9._-]*(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)*)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
-    r"(?:@(?P<digest>[A-Za-z0-9:]+))?\Z",
-    re.ASCII,
-)
 _SNAPSHOT = re.compile(r"(.*/models--[^/]+)/snapshots/[^/]+")
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf\Z")
 _PLACED = {"--host", "--port", "--model", "--hf-repo"}
@@ -222,17 +214,16 @@ def _image(plan: Plan) -> tuple[str | None, bool]:
     image = plan.option.image
     if image is None:
         return None, False
-    match = _REFERENCE.match(image)
-    if match is None or len(match["name"]) > LONGEST_NAME:
+    name = image_name(image)
+    if not name.is_reference:
         raise DataError(f"{image!r} is not an image reference", key="option.image")
-    digest = match["digest"]
-    if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+    if name.digest is not None and not name.digest_is_whole:
         raise DataError(
-            f"{image} cannot be pulled: {digest} is not a whole digest",
+            f"{image} cannot be pulled: {name.digest} is not a whole digest",
             key="option.image",
             hint="recommend with --image and a tag, or the full sha256 digest",
         )
-    return image, digest is not None
+    return image, name.digest is not None
 
 
 def _listen(plan: Plan) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from qwendeploy.image_names import ImageName, image_name
 from qwendeploy.reporting.explain_parts import Explanation, Fact
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.tables.decode import DecodeRow, decode_rows
@@ -16,7 +16,6 @@ from qwendeploy.units import format_count
 
 MOST = 8
 """Rows of one name that are shown whole."""
-_TAG = re.compile(r"[\w.\-]+(?:[:/][\w.\-]+)*:v?(?P<version>\d+\.\d+\.\d+)[\w.\-]*\Z", re.ASCII)
 
 
 def table_names(wanted: str) -> list[Explanation]:
@@ -27,8 +26,9 @@ def table_names(wanted: str) -> list[Explanation]:
     found = [_image(row) for row in images[:MOST]]
     found += [_checkpoint(row) for row in checkpoints[:MOST]]
     found += [_card(card) for card in cards[:MOST]]
-    unlisted = None if found else _TAG.fullmatch(wanted)
-    return [_unlisted_image(wanted, unlisted["version"])] if unlisted else found
+    if found or not (name := image_name(wanted)).is_reference or name.version is None:
+        return found
+    return [_unlisted_image(name)]
 
 
 def listed_names() -> tuple[str, ...]:
@@ -40,8 +40,9 @@ def listed_names() -> tuple[str, ...]:
 
 def _means_image(row: ImageRow, wanted: str) -> bool:
     """Say whether a name is the image's, its tag, its last part or its version."""
-    _, _, tag = row.name.rpartition(":")
-    names = {row.name, row.name.rsplit("/", 1)[-1], tag, tag.removeprefix("v")}
+    name = image_name(row.name)
+    tag = row.name.removeprefix(f"{name.repository}:")
+    names = {row.name, name.short, tag, tag.removeprefix("v")}
     return wanted.lower() in {name.lower() for name in names}
 
 
@@ -97,15 +98,16 @@ def _image(row: ImageRow) -> Explanation:
     )
 
 
-def _unlisted_image(name: str, version: str) -> Explanation:
+def _unlisted_image(name: ImageName) -> Explanation:
     return Explanation(
-        topic=name,
+        topic=name.text,
         kind="image",
-        title=f"{name} is in no table here",
+        title=f"{name.text} is in no table here",
         text=(
-            f"Stated with --image it is planned by its tag as vLLM {version}: flags and rules are "
-            "those of that release, and nothing of the image itself was checked or measured.",
+            f"Stated with --image it is planned by its tag as vLLM {name.version}: flags and rules "
+            "are those of that release, and nothing of the image itself was checked or measured.",
         ),
+        facts=_facts([("publisher", name.publisher), ("variant", name.variant)]),
         sources=("the tag alone",),
     )
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from packaging.version import InvalidVersion, Version
+from qwendeploy.image_names import image_name
+from qwendeploy.tables.releases import find_release, newest_release
 
 FactValue = str | int | float | bool
 """A known fact; an unknown one is left out of the mapping."""
@@ -183,32 +184,17 @@ _FIELDS = (
 FIELDS: Mapping[str, Field] = {field.name: field for field in _FIELDS}
 
 
-@cache
-def parse_version(text: str) -> Version | None:
-    """Return a comparable version, ``None`` if the text is not one."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
-
-
 def _image_cuda(image: FactValue, version: FactValue | None) -> str | None:
-    """Return the CUDA version of an upstream image; other images do not say it in their name.
+    """Return the CUDA version that a tag names, of upstream's bare tags that of their release.
 
-    The bare tag means CUDA 12.9 up to 0.19.1 and 13.0 from 0.20.0 (release notes of 0.20.0), and so
-    do latest and nightly since.
+    Tags that move are taken for the newest release; other images do not say it in their name.
     """
-    tag = str(image)[:_LONGEST_TAG]
-    if named := re.search(r"cu(1[23])(\d)", tag):
-        return f"{named[1]}.{named[2]}"
-    if not re.search(r"\bvllm/vllm-openai\b", tag):
-        return None
-    if re.search(r":(?:latest|nightly)$", tag):
-        return "13.0"
-    release = None if version is None else parse_version(str(version))
-    if release is None:
-        return None
-    return "13.0" if release >= Version("0.20.0") else "12.9"
+    name = image_name(str(image)[:_LONGEST_TAG])
+    if name.cuda or not name.is_openai_server:
+        return name.cuda
+    moving = name.tag in ("latest", "nightly")
+    row = newest_release() if moving else find_release(None if version is None else str(version))
+    return row.cuda if row is not None else None
 
 
 _LONGEST_TAG = 512

@@ -19,7 +19,6 @@ from qwendeploy.rulebook.fields import (
     find_field,
     is_family,
     lookup,
-    parse_version,
     sources_of,
 )
 from qwendeploy.rulebook.rule import (
@@ -30,6 +29,7 @@ from qwendeploy.rulebook.rule import (
     fill,
     resolve_value,
 )
+from qwendeploy.versions import parse_version, release_of
 
 _LONGEST_TEXT = 4096
 """Characters of a foreign value that a pattern looks at, so that matching stays bounded."""
@@ -155,7 +155,7 @@ def compile_rule(rule: Rule) -> CompiledRule:
     return CompiledRule(
         rule,
         tests,
-        parse_version(applies.checked_to) if applies.checked_to else None,
+        release_of(applies.checked_to),
         _fields_read(rule),
         _gates(tests),
     )
@@ -255,10 +255,8 @@ def _holds(compiled: CompiledRule, facts: Mapping[str, FactValue], complete: boo
 @cache
 def _version_in(text: str, specifier: str) -> bool:
     """Say whether a version satisfies a specifier; pre-releases count as their release."""
-    version = parse_version(text)
-    return version is not None and SpecifierSet(specifier).contains(
-        version.base_version, prereleases=True
-    )
+    release = release_of(text)
+    return release is not None and release in SpecifierSet(specifier)
 
 
 def _is_stale(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> bool:
@@ -266,8 +264,8 @@ def _is_stale(compiled: CompiledRule, facts: Mapping[str, FactValue]) -> bool:
         return False
     if facts.get("option.fork") is True:
         return False
-    version = parse_version(str(facts.get("option.engine_version")))
-    return version is not None and version.release > compiled.checked_to.release
+    release = release_of(str(facts.get("option.engine_version")))
+    return release is not None and release > compiled.checked_to
 
 
 def fire_rule(

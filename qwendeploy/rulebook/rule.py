@@ -23,9 +23,9 @@ from qwendeploy.rulebook.fields import (
     find_field,
     lookup,
     nearest_field,
-    parse_version,
     readable,
 )
+from qwendeploy.versions import parse_version
 
 Scalar = bool | int | float | str
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.errors import EnvironmentProblem
+from qwendeploy.image_names import image_name
 from qwendeploy.running.daemon import told_as_environment
 
 if TYPE_CHECKING:
@@ -46,25 +47,13 @@ def ensure_image(client: DockerClient, reference: str, told: Told) -> Image:
 
 
 def _described(image: Any, reference: str, *, pulled: bool) -> Image:
-    name = _name(reference)
+    asked = image_name(reference).repository
     for known in image.attrs.get("RepoDigests") or ():
-        repository, _, digest = known.partition("@")
-        if _short(repository) == _short(name):
+        name = image_name(known)
+        if name.repository == asked and name.digest:
             tagged = reference.partition("@")[0]
-            return Image(image.id, f"{tagged}@{digest}", digest, pulled)
+            return Image(image.id, f"{tagged}@{name.digest}", name.digest, pulled)
     return Image(image.id, reference, None, pulled)
-
-
-def _name(reference: str) -> str:
-    """Return the repository of a reference."""
-    without_digest = reference.partition("@")[0]
-    head, colon, tag = without_digest.rpartition(":")
-    return head if colon and "/" not in tag else without_digest
-
-
-def _short(repository: str) -> str:
-    """Return the repository without the default host and library that Docker leaves out."""
-    return repository.removeprefix("docker.io/").removeprefix("library/")
 
 
 def _pull(client: DockerClient, reference: str, told: Told) -> None:
@@ -73,9 +62,10 @@ def _pull(client: DockerClient, reference: str, told: Told) -> None:
 
     layers: dict[str, tuple[int, int]] = {}
     told(f"pulling {reference}", None)
-    repository, tag = _split(reference)
+    name = image_name(reference)
+    tag = name.digest or name.tag or "latest"
     try:
-        for event in client.api.pull(repository, tag=tag, stream=True, decode=True):
+        for event in client.api.pull(name.repository, tag=tag, stream=True, decode=True):
             if "error" in event:
                 raise _not_pulled(reference, str(event["error"]))
             detail = event.get("progressDetail") or {}
@@ -90,14 +80,6 @@ def _pull(client: DockerClient, reference: str, told: Told) -> None:
                 told(f"pulling {reference}: {here / 2**30:.1f} GiB", here / total)
     except docker.errors.APIError as problem:
         raise _not_pulled(reference, str(problem.explanation or problem)) from None
-
-
-def _split(reference: str) -> tuple[str, str]:
-    """Return repository and tag or digest as the pull call takes them."""
-    if "@" in reference:
-        return _name(reference), reference.partition("@")[2]
-    name = _name(reference)
-    return name, reference[len(name) + 1 :] or "latest"
 
 
 def _not_pulled(reference: str, text: str) -> EnvironmentProblem:

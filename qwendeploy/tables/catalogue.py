@@ -109,6 +109,27 @@ _TABLES = (
     Table("images", "container images", "tables.images:ImageRow", ("name",), "source"),
     Table("boot", "start-up times", "tables.boot:BootRow", _ID, "source"),
     Table("gpus", "GPU catalogue", "tables.gpus:GpuModel", ("name",)),
+    Table(
+        "engine_releases",
+        "defaults and arithmetic per engine release",
+        "tables.releases:ReleaseRow",
+        ("fork", "tags", "since"),
+        "source",
+    ),
+    Table(
+        "attention_backends",
+        "attention backends that engines take",
+        "engines.vllm.attention:BackendRow",
+        ("since", "compute_capabilities", "kv_cache_dtype", "drafting"),
+        "source",
+    ),
+    Table(
+        "attention_stated",
+        "attention backends that engines refuse",
+        "engines.vllm.attention:StatedRow",
+        ("since", "backend", "kv_cache_dtype", "compute_capabilities"),
+        "source",
+    ),
     Table("engine_flags", "flags per engine version", "engines.vllm.flags:FlagRow", ()),
     Table("engine_flags_fork", "flags seen on forks", "engines.vllm.flags:ForkRow", ()),
     Table(

@@ -105,7 +105,7 @@ def test_a_quoted_json_taken_apart_by_the_shell_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "on"), [("0.20.1", False), ("0.25.1", False), ("0.26.0", True), ("0.33.0", True)]
+    ("version", "on"), [("0.20.1", False), ("0.27.1", False), ("0.28.0", True), ("0.33.0", True)]
 )
 def test_prefix_caching_is_filled_in_as_the_version_has_it(version: str, on: bool) -> None:
     command = BASE.replace("--no-enable-prefix-caching ", "")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "qwendeploy"
-BASE = {"errors", "figures", "units", "documents", "resources"}
+BASE = {"errors", "figures", "units", "documents", "resources", "versions", "image_names"}
 FACTS = BASE | {"family", "models", "hardware", "tables"}
 KNOWN = FACTS | {"engines", "rulebook"}
 PLANS = KNOWN | {"evidence", "planning"}

@@ -8,7 +8,6 @@ the slots unless the cache is unified, which it is where the slots are not state
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -360,7 +359,3 @@ def _too_large(
         fix,
         "fails_at_start" if sure else None,
     )
-
-
-BUILD = re.compile(r"(?<![a-z0-9])b(\d{4,5})(?!\d)")
-"""How llama.cpp's builds are named in tags of its images."""

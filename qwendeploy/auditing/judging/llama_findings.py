@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from qwendeploy.auditing.judging.findings import Finding
-from qwendeploy.auditing.judging.gguf import BUILD
 from qwendeploy.auditing.reading.text import Place
 from qwendeploy.auditing.understanding.llama_settings import (
     FORK_CACHE_TYPES,
@@ -15,8 +14,8 @@ from qwendeploy.auditing.understanding.llama_settings import (
 )
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.llama_cpp.flags import nearest_llama_flag
+from qwendeploy.image_names import LLAMA_IMAGE, image_name
 
-OWN_IMAGE = "ghcr.io/ggml-org/llama.cpp"
 OLDEST_BUILD = 9246
 """The oldest build that the tables know: of an unknown build it is not assumed that it is older."""
 LAST_SPLIT_GUARD = 9246
@@ -44,17 +43,12 @@ def llama_findings(understood: Understood) -> Iterator[Finding]:
     settings = understood.llama
     if settings is None:
         return
-    build = _build(understood)
-    pulled = (understood.image or "").startswith(OWN_IMAGE)
+    build = image_name(understood.image or "").build
+    pulled = (understood.image or "").startswith(LLAMA_IMAGE)
     for setting in settings.settings:
         yield from _of_setting(setting, settings, build, pulled=pulled)
     yield from _cache(understood, settings, build)
     yield from _image(understood)
-
-
-def _build(understood: Understood) -> int | None:
-    match = BUILD.search((understood.image or "").rpartition(":")[2])
-    return int(match[1]) if match else None
 
 
 def _of_setting(
@@ -214,7 +208,7 @@ def _kernels(
         return
     if understood.context.vendor != "nvidia" or settings.text("--n-gpu-layers") == "0":
         return
-    own = (understood.image or "").startswith(OWN_IMAGE)
+    own = (understood.image or "").startswith(LLAMA_IMAGE)
     kind = kinds[0] if kinds[0] in _WITH_KERNELS - _UNQUANTISED else "q8_0"
     yield Finding(
         "cache-types-unlike",
@@ -235,8 +229,9 @@ _ACCELERATED = re.compile(r"cuda|rocm|vulkan|intel|sycl|musa|cann|openvino|hip",
 def _image(understood: Understood) -> Iterator[Finding]:
     """Yield the project's CPU image where cards are handed in."""
     container = understood.launch.container
-    image, _, tag = (understood.image or "").partition("@")[0].rpartition(":")
-    if container is None or container.image is None or image != OWN_IMAGE:
+    name = image_name(understood.image or "")
+    image, tag = name.repository, name.tag or ""
+    if container is None or container.image is None or image != LLAMA_IMAGE:
         return
     cards = container.gpus is None or container.gpus.passed
     if _ACCELERATED.search(tag) or not tag.startswith(("server", "full", "light")) or not cards:

@@ -14,7 +14,7 @@ from qwendeploy.auditing.reading.text import Place, whole_number
 from qwendeploy.auditing.understanding.settings import SPEC, Setting
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
-from qwendeploy.rulebook.fields import parse_version
+from qwendeploy.versions import parse_version
 
 BACKENDS = frozenset(
     """

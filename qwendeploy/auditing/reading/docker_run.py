@@ -10,13 +10,11 @@ from types import MappingProxyType
 
 from qwendeploy.auditing.reading.launch import (
     Container,
-    EngineName,
     Gpus,
     Launch,
     Port,
     Runtime,
     engine_of_arguments,
-    engine_of_image,
     enough_shared_memory,
     nvidia_devices,
     parse_gpus,
@@ -27,6 +25,7 @@ from qwendeploy.auditing.reading.launch import (
 from qwendeploy.auditing.reading.shell import commands
 from qwendeploy.auditing.reading.text import Place, Word
 from qwendeploy.errors import UserError
+from qwendeploy.image_names import EngineName, image_name
 
 _PROGRAMS: Mapping[str, Runtime] = {
     "docker": "docker",
@@ -323,7 +322,7 @@ def server_of_words(
     found = server_in(words)
     if found is not None:
         return found[0], found[1], {}
-    engine = engine_of_image(image)
+    engine = image_name(image).engine
     return (engine if engine != "other" else engine_of_arguments(words)), words, {}
 
 

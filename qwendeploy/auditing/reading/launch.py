@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qwendeploy.auditing.reading.text import Place, Word, whole_number
+from qwendeploy.image_names import EngineName, image_name
 
 Runtime = Literal["docker", "podman", "kubernetes", "none"]
-EngineName = Literal["vllm", "llama.cpp", "sglang", "other"]
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,17 @@ class Launch:
         return any(part.startswith(("environment file", "variables of")) for part in self.unread)
 
 
-_SERVE_ENTRY = re.compile(r"(^|/)vllm/vllm-openai(?:-[a-z0-9]+)?(?=[:@]|$)")
-"""Images whose entry point is ``vllm serve`` (Dockerfile of vLLM from 0.11.1; before it the Python
-module): words of a command follow it as arguments."""
 _PROGRAMS = {"vllm", "serve", "sh", "bash", "dash", "zsh", "env", "exec"}
 
 
 def repeated_program(words: tuple[Word, ...], image: str) -> Word | None:
     """Return the program that a command names again in front of an entry point's arguments.
 
-    ``words`` are those that follow the image's own entry point.
+    ``words`` are those that follow the image's own entry point, in vLLM's images ``vllm serve``
+    (Dockerfile of vLLM from 0.11.1; before it the Python module).
     """
-    if not words or not _SERVE_ENTRY.search(image):
+    name = image_name(image)
+    if not words or not (name.is_upstream and "vllm-openai" in name.path):
         return None
     base = words[0].text.rsplit("/", 1)[-1]
     if base in _PROGRAMS or _PYTHON.search(words[0].text):
@@ -235,18 +234,6 @@ def _python_module(rest: tuple[Word, ...]) -> tuple[EngineName, tuple[Word, ...]
         if module.startswith("llama_cpp"):
             return "llama.cpp", after
     return None
-
-
-def engine_of_image(image: str) -> EngineName:
-    """Return the engine that an image's entry point starts, as its name tells."""
-    name = image.lower()
-    if "llama.cpp" in name or "llama-server" in name or "llamacpp" in name:
-        return "llama.cpp"
-    if "sglang" in name:
-        return "sglang"
-    if "vllm" in name:
-        return "vllm"
-    return "other"
 
 
 _ENGINE_MARKS = ("--max-model-len", "--tensor-parallel-size", "--gpu-memory-utilization")

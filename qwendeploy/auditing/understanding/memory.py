@@ -9,8 +9,9 @@ from qwendeploy.auditing.understanding.context import card_sizes
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import nearest_choice
 from qwendeploy.errors import UserError
+from qwendeploy.evidence.knowledge import slides_in
 from qwendeploy.evidence.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
-from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides
+from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES
 from qwendeploy.models.memory import (
     blocks_held,
     blocks_reserved,
@@ -291,13 +292,7 @@ def _cache_type(understood: Understood) -> str:
     return (nearest_choice(row, dtype) if row is not None else None) or dtype
 
 
-SLIDING_FORK_IMAGES = ("repne/vllm:v3",)
-"""Forks whose logs show the drafter's window as a spec of its own (R(262144) = 1407 on v3)."""
-
-
 def _slides(understood: Understood) -> bool:
-    if understood.spec_method != "dflash":
-        return False
-    if understood.fork:
-        return understood.image in SLIDING_FORK_IMAGES
-    return drafter_slides(understood.engine_version, fork=False)
+    return slides_in(
+        understood.spec_method, understood.fork, understood.image, understood.engine_version
+    )

@@ -23,9 +23,10 @@ from qwendeploy.auditing.understanding.settings import (
 )
 from qwendeploy.auditing.understanding.visible_gpus import gpus_of, used_cards
 from qwendeploy.engines.vllm.flags import engine_size
+from qwendeploy.image_names import image_name
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
-from qwendeploy.rulebook.fields import parse_version
 from qwendeploy.tables.images import ImageRow, find_image
+from qwendeploy.tables.releases import find_release, newest_release, when_changed
 
 Value = str | int | float | bool
 
@@ -41,14 +42,9 @@ _METHODS = {
     "draft_model": "draft_model",
 }
 BIG_CARD_MIB = 70 * 1024
-"""From here on (A100 excepted) the API server defaults to 1,024 seats and steps of 8,192 tokens,
-else 256 and 2,048 (vLLM 0.19.1 to 0.33.0 source)."""
-_RELEASE = re.compile(r"(?<![\d.])v?(0\.\d+\.\d+(?:(?:rc|\.post|\.dev|a|b)\d+)*)")
-_UPSTREAM = re.compile(
-    r"(^|/)(vllm/vllm-openai(?:-[a-z0-9]+)?|rocm/vllm(?:-dev)?|vllm-openai)(?=[:@]|$)"
-)
+"""From here on (A100 excepted) the API server defaults to the seats and steps of large cards (vLLM
+0.19.1 to 0.33.0 source)."""
 _MEANT_TOKENS = re.compile(r"num.*(?:spec|draft).*tok|(?:spec|draft)\w*_tokens$")
-_LOCAL = re.compile(r"^(?:local|localhost(?::\d+)?)/")
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def understand(launch: Launch, context: Context) -> Understood:
     gpus = gpus_of(launch, context, arguments)
     if launch.engine == "vllm":
         context = used_cards(launch, context, arguments)
-    values = _Values(launch, context, arguments, version, fork, method, tokens, llama).all()
+    values = _Values(launch, context, arguments, version, image, fork, method, tokens, llama).all()
     listen, network = exposure(launch, arguments, llama)
     return Understood(
         launch=launch,
@@ -156,17 +152,10 @@ def _image(launch: Launch) -> str | None:
 def _engine(image: str | None, row: ImageRow | None, context: Context) -> tuple[str | None, bool]:
     if image is None:
         return context.engine_version, False
+    name = image_name(image)
     if row is not None:
-        return row.engine_version or _tagged(image), row.fork is not None
-    upstream = bool(_UPSTREAM.search(image))
-    local = bool(_LOCAL.match(image)) or "/" not in image.partition(":")[0]
-    return _tagged(image) or (context.engine_version), not upstream and not local
-
-
-def _tagged(image: str) -> str | None:
-    tag = image.partition("@")[0].rpartition(":")[2]
-    match = _RELEASE.search(tag)
-    return match[1] if match and "/" not in tag else None
+        return row.engine_version or name.version, row.fork is not None
+    return name.version or context.engine_version, name.publisher is not None
 
 
 def _speculation(spec: SpecConfig) -> tuple[str, int | None]:
@@ -194,6 +183,7 @@ class _Values:
         context: Context,
         arguments: Arguments,
         version: str | None,
+        image: str | None,
         fork: bool,
         method: str,
         tokens: int | None,
@@ -202,8 +192,7 @@ class _Values:
         self.launch = launch
         self.context = context
         self.arguments = arguments
-        self.release = parse_version(version) if version else None
-        self.fork = fork
+        self.release = find_release(version, fork=fork, image=image)
         self.method = method
         self.tokens = tokens
         self.llama = llama
@@ -287,18 +276,14 @@ class _Values:
         if not min(sizes):
             return None, None
         big = min(sizes) >= BIG_CARD_MIB and "a100" not in names
-        return (1024, 8192) if big else (256, 2048)
-
-    def _since(self, minor: str) -> bool:
-        wanted = parse_version(minor)
-        return self.release is None or (wanted is not None and self.release >= wanted)
+        row = self.release or newest_release()
+        return (row.seats_large, row.step_large) if big else (row.seats, row.step)
 
     def _utilization(self) -> None:
         setting = self.arguments.last("--gpu-memory-utilization")
         if setting is None:
-            default = 0.92 if self.fork or self._since("0.20.0") else 0.90
-            why = "0.90 up to 0.19.1, 0.92 from 0.20.0"
-            self._set("gpu_memory_utilization", default, None, why)
+            default = (self.release or newest_release()).utilization
+            self._set("gpu_memory_utilization", default, None, when_changed("utilization"))
             return
         try:
             share = float(setting.value or "")
@@ -312,10 +297,9 @@ class _Values:
         if setting is not None:
             on = setting.value is None or setting.value.lower() not in ("false", "0")
             self._set("prefix_cache", on, setting)
-        elif self.fork or self.release is not None:
-            default = not self.fork and self._since("0.26.0")
-            why = "for hybrid models off up to 0.25.1, on from 0.26.0"
-            self._set("prefix_cache", default, None, why)
+        elif self.release is not None:
+            why = f"for hybrid models {when_changed('prefix_cache')}"
+            self._set("prefix_cache", self.release.prefix_cache, None, why)
 
     def _capture(self) -> None:
         if self.arguments.switched_on("--enforce-eager"):

@@ -20,13 +20,11 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from qwendeploy.tables.reader import read_table
-
-FORK_BASE = ("0.20.1", "0.22.0")
-"""Upstream releases around the fork's base: its logs show the cache layout of 0.20.x and the
-CUDA-graph accounting of 0.21 (study v3 server.log)."""
+from qwendeploy.tables.releases import find_release
+from qwendeploy.versions import release_of
 
 Kind = Literal["flag", "spec_key", "env"]
 
@@ -151,9 +149,8 @@ def read_release(engine_version: str | None) -> tuple[Version, bool]:
     version is answered by the newest.
     """
     known = releases()
-    try:
-        wanted = Version(Version(str(engine_version)).base_version)
-    except InvalidVersion:
+    wanted = release_of(engine_version)
+    if wanted is None:
         return known[-1], False
     if wanted in known:
         return wanted, True
@@ -248,7 +245,9 @@ documentation; absence checked in the sources of 0.19.1 to 0.33.0)."""
 
 def _fork_status(flag: str, name: str, kind: Kind) -> FlagStatus:
     rows = _index().get((kind, name), ())
-    low, high = (Version(text) for text in FORK_BASE)
+    base = find_release(None, fork=True)
+    assert base is not None
+    low, high = Version(base.since), Version(base.until)
     around = [row for row in rows if Version(row.until) >= low and Version(row.since) <= high]
     if around:
         negative = name in (around[-1].negatives or "").split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
+from qwendeploy.image_names import image_name
 from qwendeploy.planning.labels import draft_label, layout_label
 from qwendeploy.planning.near_miss import TWIN, nearness
 from qwendeploy.planning.ranking import Scored, preference, tie
@@ -117,7 +118,7 @@ def _name(rival: Option, option: Option) -> str:
     mine, words = _words(option), _words(rival)
     text = " + ".join(words[respect] for respect in _differing(rival, mine))
     if rival.image != option.image and rival.image:
-        text += f" in {rival.image.rsplit('/', 1)[-1]}"
+        text += f" in {image_name(rival.image).short}"
     return text
 
 
@@ -130,7 +131,7 @@ def _refused(
     What is out here but ``runs`` where more is different is said to be out with the rest the same.
     """
     mine = _words(option)
-    image = (option.image or option.engine).rsplit("/", 1)[-1]
+    image = image_name(option.image or option.engine).short
     own = _class_rank(result, option.quant)
 
     def order(item: tuple[str, TraceEntry, str]) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from qwendeploy.documents import Option, TraceEntry
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.series_choice import image_of_both
+from qwendeploy.image_names import image_name
 from qwendeploy.models import speculation
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.planning.candidate import Memory
@@ -79,7 +80,7 @@ def _of_one_image(rates: Rates, one: Option, other: Option) -> tuple[Option, Opt
     if image is None or image == one.image:
         return one, other, ""
     update = {"image": image}
-    name = image.rsplit("/", 1)[-1]
+    name = image_name(image).short
     return one.model_copy(update=update), other.model_copy(update=update), f" (as in {name})"
 
 
