@@ -112,7 +112,9 @@ class ImageName:
     @property
     def variant(self) -> str:
         """What the tag says beside the version: ``cu129-ubuntu2404``."""
-        before, _, after = (self.tag or "").partition(self.version or "\0")
+        if self.version is None:
+            return self.tag or ""
+        before, _, after = (self.tag or "").partition(self.version)
         return "-".join(filter(None, (before.removesuffix("v").strip("-"), after.strip("-"))))
 
     @property

@@ -34,6 +34,7 @@ from qwendeploy.auditing.reading.text import Place, Word, decode, read_text
 from qwendeploy.auditing.reading.written_files import written_files
 from qwendeploy.auditing.reading.yaml_tree import read_yaml
 from qwendeploy.errors import UserError
+from qwendeploy.versions import parse_version
 
 MOST_FILES = 60
 """Files of a directory that are looked at."""
@@ -230,12 +231,13 @@ def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
         yield launch
 
 
-_PINNED = re.compile(r"^vllm(?:\[[\w,-]*\])?(?:==|@)(\d+\.\d+\.\d+(?:(?:rc|\.post|\.dev)\d+)?)$")
+_PINNED = re.compile(r"^vllm(?:\[[\w,-]*\])?(?:==|@)(.+)$")
 
 
 def _pinned(words: tuple[Word, ...]) -> str | None:
     """Return the engine's version that a command names (pip, uv, uvx, pipx), else ``None``."""
-    return next((match[1] for word in words[:80] if (match := _PINNED.match(word.text))), None)
+    stated = (match[1] for word in words[:80] if (match := _PINNED.match(word.text)))
+    return next((text for text in stated if parse_version(text)), None)
 
 
 def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[Launch]:
