@@ -15,7 +15,7 @@ from qwendeploy.evidence.transfer_rows import (
     decode_part,
     features_of,
     link_of,
-    stated_p2p,
+    linked_directly,
     weight_features,
 )
 from qwendeploy.models.latency import WarmFit
@@ -41,13 +41,12 @@ def prefill_point(row: PrefillRow) -> PrefillPoint | None:
         return None
     method = row.spec_method or "none"
     drafts = (row.spec_tokens or 0) if curve_for(method) else 0
-    p2p = True if row.origin == "study" else stated_p2p(row.note or "")
     features = Features(
         **base,  # type: ignore[arg-type]
         quant=row.quant,
         engine=row.engine,
         tp=row.tp,
-        link=link_of(card, None, p2p),
+        link=link_of(card, None, linked_directly(row)),
         spec_method=method if drafts else "none",
         spec_tokens=drafts,
         deep_gemm=row.origin != "h200",

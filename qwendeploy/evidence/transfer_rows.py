@@ -10,7 +10,6 @@ reason (``set_aside``), and the accuracy report counts them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,8 +21,10 @@ from qwendeploy.models.speculation import ALIASES, curve_for
 from qwendeploy.models.transfer import Features, Link, TransferFit
 from qwendeploy.models.transfer_fit import Observation
 from qwendeploy.tables.checkpoints import CheckpointRow, find_checkpoint
+from qwendeploy.tables.conditions import conditions_of
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.gpus import GpuModel, gpus
+from qwendeploy.tables.prefill import PrefillRow
 from qwendeploy.tables.releases import find_release
 from qwendeploy.tables.transfer import transfer_coefficients
 from qwendeploy.versions import llama_build
@@ -61,7 +62,6 @@ WEIGHT_ONLY = frozenset({"nvidia/Qwen3.6-27B-NVFP4"})
 """NVFP4 repositories whose 4-bit layers are quantised in weights only (W4A16): every card
 multiplies them in 16 bits."""
 MEMORY_MHZ = 14001
-UNCAPTURED = ("enforce-eager", "cudagraph_mode=NONE")
 HOME_SEGMENTS = ("consumer", "laptop", "unified", "too-old")
 COLLAPSE = 32768
 """Context past which DFlash on upstream 0.20 runs at a tenth of its speed (study, experiment 5)."""
@@ -184,21 +184,17 @@ def image_family(engine: str, fork: str | None, version: str | None = None) -> s
     return "upstream-0.22" if release is not None and release.overlaps_drafting else "upstream"
 
 
-def overclock(note: str) -> float:
+def overclock(row: DecodeRow) -> float:
     """Return the memory clock that a row states over the card's own, 1 if it states none.
 
-    Offsets are given as ``nvidia-smi`` takes them, at twice the clock; GDDR7 of the RTX 5090 runs
-    at 14,001 MHz.
+    GDDR7 of the RTX 5090, of which alone rows state it, runs at 14,001 MHz.
     """
-    found = re.search(r"memory OC \+(\d+) MHz", note)
-    return 1 + int(found[1]) / 2 / MEMORY_MHZ if found else 1.0
+    return 1 + (conditions_of(row.row_id).memory_oc_mhz or 0) / 2 / MEMORY_MHZ
 
 
-def stated_p2p(note: str) -> bool | None:
-    """Return whether a row's note says that cards reach each other directly; ``None`` if silent."""
-    if any(text in note for text in ("atched P2P", "P2P verified", "kernel-module P2P")):
-        return True
-    return False if any(text in note for text in ("P2P off", "no P2P", "P2P disabled")) else None
+def linked_directly(row: DecodeRow | PrefillRow) -> bool | None:
+    """Return whether a row's cards reach each other directly; ``None`` if it does not say."""
+    return True if row.origin == "study" else conditions_of(row.row_id).p2p
 
 
 def decode_rate(row: DecodeRow) -> float | None:
@@ -232,7 +228,6 @@ def _nvfp4_is_broken(row: DecodeRow) -> bool:
 
 def set_aside(row: DecodeRow) -> str | None:
     """Return why a usable row is outside the step physics, ``None`` if it is inside."""
-    note = row.note or ""
     method = row.spec_method or ""
     if "mixed" in row.gpu or " + " in row.gpu:
         return "unlike cards"
@@ -246,7 +241,7 @@ def set_aside(row: DecodeRow) -> str | None:
     deep = (row.context or 0) >= DEEP
     if deep and row.kv_cache_dtype and row.kv_cache_dtype not in KV_DTYPE:
         return "a KV format whose attention kernel collapses with depth"
-    if "agent shape" in note or (row.context is not None and "prompt / 256 out" in note):
+    if conditions_of(row.row_id).with_prefill:
         return "rate of a run with its prefills"
     return None
 
@@ -256,7 +251,7 @@ def features_of(row: DecodeRow) -> Features | None:
     card = gpus().find(row.gpu)
     base = card_features(card) if card else None
     if base is not None:
-        base = {**base, "bandwidth_gbps": base["bandwidth_gbps"] * overclock(row.note or "")}  # type: ignore[operator]
+        base = {**base, "bandwidth_gbps": base["bandwidth_gbps"] * overclock(row)}  # type: ignore[operator]
     method = row.spec_method
     if card is None or base is None or method is None or row.tp is None or row.concurrency is None:
         return None
@@ -273,9 +268,7 @@ def features_of(row: DecodeRow) -> Features | None:
     if accept is not None and row.origin == "study" and accept > DEAD_DRAFT:
         accept = None  # sampled, it swings by a factor of two between repetitions of a cell
     length = None if accept is None else 1 + tokens * accept
-    note = row.note or ""
-    p2p = True if row.origin == "study" else stated_p2p(note)
-    link = link_of(card, row.interconnect, p2p)
+    link = link_of(card, row.interconnect, linked_directly(row))
     content = CONTENT.get(row.content or "", "mixed")
     return Features(
         **base,  # type: ignore[arg-type]
@@ -293,7 +286,7 @@ def features_of(row: DecodeRow) -> Features | None:
         concurrency=row.running or row.concurrency,
         context=float(SHORT_PROMPT if row.context is None else row.context),
         contexts=row.contexts or ("shared" if row.origin == "study" else "separate"),
-        capture_size=0 if any(text in note for text in UNCAPTURED) else row.capture_size,
+        capture_size=0 if conditions_of(row.row_id).graphs is False else row.capture_size,
         deep_gemm=row.origin != "h200",
         **weight_features(row.checkpoint, row.quant),  # type: ignore[arg-type]
         rig="|".join(map(str, (row.session or row.source, row.date, card.name, row.tp, link))),

@@ -89,6 +89,12 @@ _TABLES = (
     Table(
         "pools", "KV pools and how starts ended", "tables.pools:PoolRow", _ID, "source", "evidence"
     ),
+    Table(
+        "row_conditions",
+        "what rows state beyond their columns",
+        "tables.conditions:ConditionRow",
+        _ID,
+    ),
     Table("kv_use", "share of the KV pool in use", "tables.pools:KvUseRow", _ID, "source"),
     Table("quality", "task scores", "tables.quality:ScoreRow", _ID, "source", "evidence"),
     Table("kl", "divergence from the BF16 model", "tables.quality:KlRow", _ID, "source"),

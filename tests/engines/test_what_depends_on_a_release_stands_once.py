@@ -10,7 +10,11 @@ from packaging.version import Version
 from qwendeploy.engines.vllm.attention import backend_rows, default_backend, refusal, stated_rows
 from qwendeploy.engines.vllm.flags import flag_rows
 from qwendeploy.image_names import image_name
+from qwendeploy.tables.conditions import ConditionRow, conditions_of
+from qwendeploy.tables.decode import decode_rows
 from qwendeploy.tables.images import image_rows
+from qwendeploy.tables.prefill import prefill_rows
+from qwendeploy.tables.reader import read_table
 from qwendeploy.tables.releases import (
     find_release,
     newest_release,
@@ -164,3 +168,23 @@ def test_every_default_is_also_taken_when_stated() -> None:
         for card in row.compute_capabilities.split():
             assert refusal(row.since, row.backend, card, row.kv_cache_dtype) is None
             assert release_of(row.until) is not None
+
+
+# --- conditions of rows ---
+
+
+def test_conditions_are_of_rows_that_are_there() -> None:
+    known = {row.row_id for row in (*decode_rows(), *prefill_rows())}
+    stated = read_table("row_conditions", ConditionRow)
+    assert stated and {row.row_id for row in stated} <= known
+    assert all(row != ConditionRow(row.row_id) for row in stated)
+
+
+def test_conditions_say_what_the_notes_say() -> None:
+    for row in decode_rows():
+        stated = conditions_of(row.row_id)
+        note = row.note or ""
+        assert (stated.memory_oc_mhz is not None) == ("memory OC +" in note), row.row_id
+        assert (stated.graphs is False) == (
+            "enforce-eager" in note or "cudagraph_mode=NONE" in note
+        ), row.row_id
