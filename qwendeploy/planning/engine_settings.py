@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from qwendeploy.documents import Workload
 from qwendeploy.documents.request import Pins
+from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.image_names import image_name
 
-LLAMA = "llama.cpp"
 SIZES = (1, 2, 4, 8)
 """Tensor-parallel sizes that both engines split this model by."""
 
@@ -20,7 +20,7 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
         UserError: a setting or weights of vLLM stand beside llama.cpp, or the reverse.
     """
     gguf = pins.quant is not None and pins.quant.startswith("gguf")
-    if pins.engine != LLAMA:
+    if pins.engine != LLAMA_CPP.name:
         if gguf and (wrong := _vllm_only(pins, workload)):
             raise UserError(
                 f"{pins.quant} weights run in llama.cpp, which has no such setting",
@@ -37,7 +37,7 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
     row = knowledge.image(pins.image or "")
     # of an image in no table only the name tells
     held = row.engine if row is not None else image_name(pins.image or "").engine
-    if held not in (LLAMA, "other"):
+    if held not in (LLAMA_CPP.name, "other"):
         raise UserError(
             f"{pins.image} holds {held}, not llama.cpp",
             where="--image",
@@ -50,7 +50,7 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
 
 
 def _vllm_only(pins: Pins, workload: Workload) -> str | None:
-    """Return the first stated setting that only vLLM has."""
+    """Return the first stated setting that llama.cpp lacks."""
     stated = {
         "--engine vllm": pins.engine == "vllm",
         "--spec": pins.spec_method not in (None, "none"),
@@ -58,7 +58,8 @@ def _vllm_only(pins: Pins, workload: Workload) -> str | None:
         "--capture-size": pins.capture_size is not None,
         "--prefix-cache on": workload.prefix_cache == "on",
     }
-    return next((name for name, is_stated in stated.items() if is_stated), None)
+    lacks = LLAMA_CPP.lacks
+    return next((name for name, is_stated in stated.items() if is_stated and name in lacks), None)
 
 
 def check_layout(pins: Pins, cards: int) -> None:

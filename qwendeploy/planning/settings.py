@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Option
+from qwendeploy.engines.vllm.engine import VLLM, spelled
 from qwendeploy.planning.scene import Scene
 from qwendeploy.rulebook.book import Fired
 
@@ -27,60 +28,10 @@ class Chosen:
 
 def base_flags(option: Option, scene: Scene) -> list[Chosen]:
     """Return the flags that spell out an option, in the order they are emitted."""
-    flags = [
-        _flag("--served-model-name", SERVED_NAME, "the name that clients ask for"),
-        _flag("--tensor-parallel-size", option.tp, "layout: GPUs that share one copy"),
-        _flag("--max-model-len", option.max_model_len, "longest request asked for"),
-        _flag(
-            "--gpu-memory-utilization",
-            option.gpu_memory_utilization,
-            "share of the card that the engine may use",
-        ),
-        _flag("--max-num-seqs", option.max_num_seqs, "seats: requests that run at once"),
-        _flag(
-            "--max-num-batched-tokens",
-            option.max_num_batched_tokens,
-            "tokens of one scheduler step: a prompt of another request pauses decoding that long",
-        ),
-    ]
-    if option.kv_cache_dtype == "fp8":
-        flags.append(_flag("--kv-cache-dtype", "fp8", "half the bytes for every cached token"))
-    if option.spec_method != "none":
-        flags.append(
-            _flag("--speculative-config", _draft_config(option, scene), "draft method and length")
-        )
-    if option.capture_size is not None:
-        flags.append(
-            _flag(
-                "--max-cudagraph-capture-size",
-                option.capture_size,
-                "largest step that replays a CUDA graph",
-            )
-        )
-    caching = "--enable-prefix-caching" if option.prefix_cache else "--no-enable-prefix-caching"
-    flags.append(
-        Chosen(
-            name=caching,
-            value=None,
-            rule=OPTION,
-            reason="always stated: the engine's default changed between versions",
-        )
-    )
-    return flags
-
-
-def _flag(name: str, value: object, reason: str) -> Chosen:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return Chosen(name, text, OPTION, reason)
-
-
-def _draft_config(option: Option, scene: Scene) -> str:
-    config: dict[str, object] = {"method": option.spec_method}
     drafter = scene.knowledge.drafter(option)
-    if drafter is not None:
-        config["model"] = drafter.name
-    config["num_speculative_tokens"] = option.spec_tokens
-    return json.dumps(config, separators=(",", ":"))
+    name = Chosen(VLLM.served_name, SERVED_NAME, OPTION, "the name that clients ask for")
+    flags = spelled(option, drafter.name if drafter is not None else None)
+    return [name, *(Chosen(flag.name, flag.value, OPTION, flag.reason) for flag in flags)]
 
 
 def merge_settings(

@@ -6,23 +6,19 @@ contradicts the option that was predicted, and what must not stand in a file.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from qwendeploy.documents import Option, Plan, Setting
+from qwendeploy.engines.interface import Flags
+from qwendeploy.engines.registry import ENGINES
+from qwendeploy.engines.vllm.engine import speculation
 from qwendeploy.errors import DataError
 
 SECONDS_TO_END = 50
 """What running requests get to end when the server is told to stop; vLLM's default is none of it:
 it aborts them at once (vllm-project/vllm#36666)."""
-
-SERVED_NAME = {"vllm": "--served-model-name", "llama.cpp": "--alias"}
-"""Flag of the name that clients ask for."""
-
-Flags = tuple[tuple[str, str | None], ...]
 
 _FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9._-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -50,23 +46,15 @@ def flags_of(plan: Plan) -> Flags:
         keys[name] = key
     for name, value in found.items():
         _check_agrees(plan, name, value, f"{keys[name]}.value")
-        if plan.option.engine == "vllm":
-            _check_taken(plan.option, name, value, keys[name])
+        _check_taken(plan.option, name, value, keys[name])
     _check_complete(plan.option, found)
     return tuple((name, value) for name, value in found.items() if name != "--data-parallel-size")
 
 
 def _check_complete(option: Option, flags: Mapping[str, str | None]) -> None:
-    """Refuse an option that differs from vLLM's defaults without the flag that says so."""
-    if option.engine != "vllm":
-        return
-    needed = {
-        "--tensor-parallel-size": option.tp > 1,
-        "--speculative-config": option.spec_method != "none",
-        "--kv-cache-dtype": option.kv_cache_dtype != "bf16",
-    }
-    for name, differs in needed.items():
-        if differs and name not in flags:
+    """Refuse an option that differs from the engine's defaults without the flag that says so."""
+    for name in ENGINES[option.engine].needed(option):
+        if name not in flags:
             raise DataError(
                 f"there is no {name}, which the plan's option needs", key="flags", hint=_ANEW
             )
@@ -95,25 +83,15 @@ def _opposite(name: str) -> str:
     return "--" + name[5:] if name.startswith("--no-") else "--no-" + name.lstrip("-")
 
 
-def _stated(option: Option) -> dict[str, float | str | None]:
-    """Return what the option says about flags; ``None`` where it says nothing."""
-    return {
-        "--tensor-parallel-size": option.tp,
-        "--data-parallel-size": option.replicas,
-        "--max-model-len": option.max_model_len,
-        "--max-num-seqs": option.max_num_seqs,
-        "--max-num-batched-tokens": option.max_num_batched_tokens,
-        "--gpu-memory-utilization": option.gpu_memory_utilization,
-    }
-
-
 def _check_agrees(plan: Plan, name: str, value: str | None, key: str) -> None:
     """Refuse a flag that contradicts the plan: what was predicted would not be what runs."""
     option = plan.option
-    stated: float | str | None = _stated(option).get(name)
-    agrees = True
-    if stated is not None:
-        agrees = value is not None and _is_number(value, float(stated))
+    engine = ENGINES[option.engine]
+    number = engine.stated(option).get(name)
+    stated, agrees = "", True
+    if number is not None:
+        stated = f"{number:.12g}"
+        agrees = value is not None and _is_number(value, number)
     elif name == "--kv-cache-dtype":
         stated = option.kv_cache_dtype
         agrees = ("fp8" if (value or "").startswith("fp8") else "bf16") == stated
@@ -124,7 +102,7 @@ def _check_agrees(plan: Plan, name: str, value: str | None, key: str) -> None:
         stated = f"{option.spec_method}, {option.spec_tokens} tokens"
         tokens = speculation(value).get("num_speculative_tokens", option.spec_tokens)
         agrees = option.spec_method != "none" and str(tokens) == str(option.spec_tokens)
-    elif name in SERVED_NAME.values():
+    elif name == engine.served_name:
         stated = f"served_model_name {plan.served_model_name!r}"
         agrees = value == plan.served_model_name
     if not agrees:
@@ -141,37 +119,9 @@ def _is_number(text: str, wanted: float) -> bool:
 
 def _check_taken(option: Option, name: str, value: str | None, key: str) -> None:
     """Refuse what the release's parser would refuse; of a release that was not read, nothing."""
-    from qwendeploy.engines.vllm.flags import (
-        Status,
-        flag_status,
-        spec_config_problems,
-        value_problem,
-    )
-
-    found = flag_status(name, option.engine_version, option.fork)
-    if not found.checked:
-        return
-    version = f"vLLM {option.engine_version}"
-    if found.status is not Status.KNOWN or found.row is None:
-        near = f"; nearest: {found.nearest}" if found.nearest else ""
-        raise DataError(f"{version} has no {name}{near}", key=f"{key}.name", hint=_ANEW)
-    problem = value_problem(found.row, value)
-    if problem is None and name == "--speculative-config":
-        problem = "".join(
-            f"{entry}: {reason if isinstance(reason, str) else reason.message}"
-            for entry, reason in spec_config_problems(speculation(value), option.engine_version)[:1]
-        )
-    if problem:
-        raise DataError(f"{version} refuses it: {problem}", key=f"{key}.value", hint=_ANEW)
-
-
-def speculation(value: str | None) -> dict[str, Any]:
-    """Return the content of ``--speculative-config``, empty if it is no mapping."""
-    try:
-        content = json.loads(value or "")
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    refusal = ENGINES[option.engine].refusal(option, name, value)
+    if refusal is not None:
+        raise DataError(refusal.text, key=f"{key}.{refusal.at}", hint=_ANEW)
 
 
 def with_place(plan: Plan, flags: Flags) -> Flags:
@@ -179,21 +129,17 @@ def with_place(plan: Plan, flags: Flags) -> Flags:
 
     The latter only where the release was read and has it: an engine refuses unknown flags.
     """
-    from qwendeploy.engines.vllm.flags import Status, flag_status
-
     option = plan.option
+    engine = ENGINES[option.engine]
     names = {name for name, _ in flags}
-    served = SERVED_NAME[option.engine]
+    served = engine.served_name
     if served not in names:
         check_text(plan.served_model_name, "served_model_name")
         if not plan.served_model_name.strip():
             raise DataError("is empty", key="served_model_name", hint="write the model's name")
         flags = ((served, plan.served_model_name), *flags)
-    if option.engine == "vllm" and "--shutdown-timeout" not in names:
-        known = flag_status("--shutdown-timeout", option.engine_version, option.fork)
-        if known.checked and known.status is Status.KNOWN:
-            flags = (*flags, ("--shutdown-timeout", str(SECONDS_TO_END)))
-    return flags
+    ending = engine.ending(option, SECONDS_TO_END)
+    return (*flags, *(pair for pair in ending if pair[0] not in names))
 
 
 def variables_of(plan: Plan, *, offline: bool) -> tuple[tuple[str, str], ...]:

@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qwendeploy.documents import Plan
+from qwendeploy.engines.interface import Flags
+from qwendeploy.engines.registry import ENGINES
+from qwendeploy.engines.vllm.engine import speculation
 from qwendeploy.errors import DataError
 from qwendeploy.figures import Figure
 from qwendeploy.image_names import image_name
 from qwendeploy.rendering.devices import gpu_indices, gpu_names, shows_all_gpus
 from qwendeploy.rendering.engine_settings import (
-    Flags,
     check_text,
     flags_of,
-    speculation,
     variables_of,
     with_place,
 )
@@ -44,9 +45,6 @@ LONGEST_BOOT_S = 86400.0
 
 LARGEST_DOWNLOAD_GIB = 1024.0
 """Twenty times the BF16 checkpoint."""
-
-API_KEY = {"vllm": "VLLM_API_KEY", "llama.cpp": "LLAMA_API_KEY"}
-"""Variable from which each engine reads the key it asks of clients."""
 
 HUB_TOKEN = "HF_TOKEN"
 
@@ -115,7 +113,7 @@ class Launch:
     @property
     def api_key_variable(self) -> str:
         """Variable that holds the server's key."""
-        return API_KEY[self.engine]
+        return ENGINES[self.engine].api_key_variable
 
     @property
     def share_ipc(self) -> bool:
@@ -124,16 +122,10 @@ class Launch:
 
     def arguments(self, host: str, port: int) -> tuple[str, ...]:
         """Return the arguments after ``vllm serve`` (or ``llama-server``)."""
-        head: tuple[str, ...]
-        if self.engine == "llama.cpp":
-            head = ("--model" if _is_path(self.model) else "--hf-repo", self.model)
-        else:
-            words = _words("--model", self.model)
-            head = words if len(words) == 1 else words[1:]
+        engine = ENGINES[self.engine]
+        head = engine.model_words(self.model, is_path=_is_path(self.model))
         rest = [word for name, value in self.flags for word in _words(name, value)]
-        parallel: tuple[str, ...] = ()
-        if self.engine == "vllm" and self.replicas > 1:
-            parallel = ("--data-parallel-size", str(self.replicas))
+        parallel = engine.replica_words(self.replicas)
         return (*head, "--host", host, "--port", str(port), *rest, *parallel)
 
     def replica(self, index: int) -> Launch:
@@ -322,7 +314,7 @@ def _check_figure(figure: Figure | None, key: str, unit: str, most: float) -> No
 def _required_secrets(plan: Plan, listen: str) -> tuple[str, ...]:
     needed = []
     if not ipaddress.ip_address(listen).is_loopback:
-        needed.append(API_KEY[plan.option.engine])
+        needed.append(ENGINES[plan.option.engine].api_key_variable)
     if plan.gated_repositories:
         needed.append(HUB_TOKEN)
     return tuple(needed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import Cause
+from qwendeploy.engines.registry import GAUGES
 from qwendeploy.engines.vllm.boot_log import PHASES, BootLog
 from qwendeploy.errors import EnvironmentProblem, ExitCode
 from qwendeploy.rendering import container as places
@@ -99,14 +100,10 @@ def _status(container: Any) -> Status:
         started_at=str(state["StartedAt"]),
         restarts=int(attributes.get("RestartCount", 0)),
         exit_code=None if running else int(state["ExitCode"]),
-        running_requests=http.gauge(
-            metrics, "vllm:num_requests_running", "llamacpp:requests_processing"
-        ),
-        waiting_requests=http.gauge(
-            metrics, "vllm:num_requests_waiting", "llamacpp:requests_deferred"
-        ),
+        running_requests=http.gauge(metrics, *GAUGES["running"]),
+        waiting_requests=http.gauge(metrics, *GAUGES["waiting"]),
         # each engine of several has a pool of its own
-        kv_usage=http.gauge(metrics, "vllm:kv_cache_usage_perc", mean=True),
+        kv_usage=http.gauge(metrics, *GAUGES["kv_usage"], mean=True),
         causes=causes,
     )
 

@@ -174,7 +174,7 @@ def test_every_default_is_also_taken_when_stated() -> None:
 
 
 def test_conditions_are_of_rows_that_are_there() -> None:
-    known = {row.row_id for row in (*decode_rows(), *prefill_rows())}
+    known = {row.row_id for row in decode_rows()} | {row.row_id for row in prefill_rows()}
     stated = read_table("row_conditions", ConditionRow)
     assert stated and {row.row_id for row in stated} <= known
     assert all(row != ConditionRow(row.row_id) for row in stated)

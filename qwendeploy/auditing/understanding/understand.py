@@ -22,6 +22,8 @@ from qwendeploy.auditing.understanding.settings import (
     read_spec_config,
 )
 from qwendeploy.auditing.understanding.visible_gpus import gpus_of, used_cards
+from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
+from qwendeploy.engines.vllm.engine import VLLM
 from qwendeploy.engines.vllm.flags import engine_size
 from qwendeploy.image_names import image_name
 from qwendeploy.models.kv_layout import NATIVE_LENGTH
@@ -202,7 +204,7 @@ class _Values:
         """Return every value that is known; of other engines only what the port needs."""
         if self.llama is not None:
             port = self.llama.last("--port")
-            number = self.llama.whole("--port", 8080)
+            number = self.llama.whole("--port", LLAMA_CPP.default_port)
             if number is not None:
                 place = port.place if port is not None else None
                 self.found["port"] = Effective("port", number, port is not None, place)
@@ -234,7 +236,7 @@ class _Values:
         self._text("kv_cache_dtype", "--kv-cache-dtype", "auto")
         self._text("attention_backend", "--attention-backend", None)
         self._text("state_dtype", "--mamba-ssm-cache-dtype", "auto")
-        self._whole("port", "--port", 8000)
+        self._whole("port", "--port", VLLM.default_port)
         self._capture()
         self._text_only()
         self._size("kv_cache_bytes", "--kv-cache-memory-bytes", None)

@@ -1,6 +1,6 @@
 """The server's own counters, read from ``/metrics``; a name that is absent is ``None``, never 0.
 
-Names differ between engines and versions; each quantity lists the names it has had, newest first.
+Names differ between engines and versions (``engines.registry``); the newest that is there counts.
 Values of several label sets (engines, models) are summed, gauges of one pool averaged.
 """
 
@@ -12,71 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from qwendeploy.documents.run import boot_name
+from qwendeploy.engines.registry import COUNTERS, GAUGES
+from qwendeploy.engines.vllm.metrics import CONFIG, LIVE, PER_POSITION
 
-COUNTERS: dict[str, tuple[str, ...]] = {
-    "preemptions": ("vllm:num_preemptions_total",),
-    "prompt_tokens": (
-        "vllm:prompt_tokens_total",
-        "llamacpp:prompt_tokens_total",
-        "sglang:prompt_tokens_total",
-    ),
-    "generation_tokens": (
-        "vllm:generation_tokens_total",
-        "llamacpp:tokens_predicted_total",
-        "sglang:generation_tokens_total",
-    ),
-    "cached_tokens": ("vllm:prompt_tokens_cached_total", "llamacpp:prompt_tokens_cached_total"),
-    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-    "drafts": ("vllm:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts_total"),
-    "draft_tokens": (
-        "vllm:spec_decode_num_draft_tokens_total",
-        "llamacpp:spec_decode_num_draft_tokens_total",
-    ),
-    "accepted_tokens": (
-        "vllm:spec_decode_num_accepted_tokens_total",
-        "llamacpp:spec_decode_num_accepted_tokens_total",
-    ),
-    "requests_finished": ("vllm:request_success_total",),
-    "ttft_sum": ("vllm:time_to_first_token_seconds_sum",),
-    "ttft_count": ("vllm:time_to_first_token_seconds_count",),
-    "itl_sum": ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
-    "itl_count": (
-        "vllm:inter_token_latency_seconds_count",
-        "vllm:time_per_output_token_seconds_count",
-    ),
-    "tpot_sum": ("vllm:request_time_per_output_token_seconds_sum",),
-    "tpot_count": ("vllm:request_time_per_output_token_seconds_count",),
-    "queue_sum": ("vllm:request_queue_time_seconds_sum",),
-    "queue_count": ("vllm:request_queue_time_seconds_count",),
-    "admission_rejections": ("vllm:admission_rejections_total",),
-}
-"""Counters that only grow; used as differences over a step."""
-LIVE = "vllm:generation_tokens_total"
-"""The one counter of tokens that moves while requests run; others move when one ends."""
-
-GAUGES: dict[str, tuple[str, ...]] = {
-    "running": (
-        "vllm:num_requests_running",
-        "llamacpp:requests_processing",
-        "sglang:num_running_reqs",
-    ),
-    "waiting": (
-        "vllm:num_requests_waiting",
-        "llamacpp:requests_deferred",
-        "sglang:num_queue_reqs",
-    ),
-    "kv_usage": (
-        "vllm:kv_cache_usage_perc",
-        "vllm:gpu_cache_usage_perc",
-        "llamacpp:kv_cache_usage_ratio",
-        "sglang:token_usage",
-    ),
-}
 STARTED = "process_start_time_seconds"
 AVERAGED = {"kv_usage"}
-PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-CONFIG = "vllm:cache_config_info"
 _WANTED = {name for names in (COUNTERS | GAUGES).values() for name in names} | {
     PER_POSITION,
     CONFIG,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from qwendeploy.documents import ServerFacts
+from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
+from qwendeploy.engines.vllm.engine import VLLM
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.verification.loads.prompts import PromptMaker
 from qwendeploy.verification.wire.client import Client, Page
@@ -190,11 +192,11 @@ def _choose_model(
 def _engine(
     metrics: Metrics | None, card: dict[str, Any]
 ) -> Literal["vllm", "llama.cpp", "unknown"]:
-    if card.get("owned_by") == "llamacpp":
-        return "llama.cpp"
+    if card.get("owned_by") == LLAMA_CPP.owner:
+        return LLAMA_CPP.name
     if metrics and (metrics.cache_config or metrics.get("generation_tokens") is not None):
         return "vllm" if metrics.cache_config else "unknown"
-    return "vllm" if card.get("owned_by") == "vllm" else "unknown"
+    return "vllm" if card.get("owned_by") == VLLM.owner else "unknown"
 
 
 def _drafting(engine: str, metrics: Metrics | None, drafts: float | None) -> bool | None:
