@@ -15,8 +15,6 @@ from qwendeploy.versions import llama_build, version_in
 
 EngineName = Literal["vllm", "llama.cpp", "sglang", "other"]
 
-LLAMA_IMAGE = "ghcr.io/ggml-org/llama.cpp"
-"""The image of the llama.cpp project."""
 LONGEST_NAME = 255
 """Characters of a repository that registries take (distribution/reference)."""
 

@@ -15,6 +15,10 @@ _VERSION = re.compile(
 _BUILD = re.compile(r"(?<![a-z0-9])b(\d{4,5})(?!\d)")
 
 
+NO_VERSION = Version("0")
+"""Orders before every version that an engine has had."""
+
+
 @cache
 def parse_version(text: str | None) -> Version | None:
     """Return a text as a version that orders, ``None`` if it is not one and nothing else.

@@ -29,7 +29,7 @@ from qwendeploy.tables.memory_budget import BudgetRow, budget_rows
 from qwendeploy.tables.quality import ClassRow, class_rows
 from qwendeploy.tables.releases import find_release
 from qwendeploy.tables.series import Series, all_series
-from qwendeploy.versions import parse_version, release_of
+from qwendeploy.versions import NO_VERSION, parse_version, release_of
 
 if TYPE_CHECKING:
     from qwendeploy.evidence.own_runs import OwnRuns
@@ -298,7 +298,7 @@ def slides_in(method: str, fork: bool, image: str | None, version: str | None) -
 
 
 def _age(image: ImageRow) -> Version:
-    return parse_version(image.engine_version) or Version("0")
+    return parse_version(image.engine_version) or NO_VERSION
 
 
 def _image_as_run(name: str, rows: Iterable[DecodeRow]) -> ImageRow | None:

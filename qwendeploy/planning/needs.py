@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from packaging.version import Version
-
 from qwendeploy.documents import Machine, Plan
 from qwendeploy.hardware.checks.findings import Finding, Needs
 from qwendeploy.planning.machines import device_indices
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.images import ImageRow, find_image, image_rows
+from qwendeploy.versions import NO_VERSION, parse_version
 
 USUAL_CHECKPOINT = "Qwen/Qwen3.6-27B-FP8"
 """The default quality class's checkpoint."""
@@ -33,7 +32,7 @@ def needs_of_plan(
     indices = device_indices(devices) or (plan.gpu_indices if plan else ())
     newest = max(
         (item for item in image_rows() if _is_upstream(item)),
-        key=lambda item: (Version(item.engine_version or "0"), item.min_driver or 0),
+        key=lambda item: (parse_version(item.engine_version) or NO_VERSION, item.min_driver or 0),
     )
     return Needs(
         image=image,

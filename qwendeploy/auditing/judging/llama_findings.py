@@ -14,7 +14,7 @@ from qwendeploy.auditing.understanding.llama_settings import (
 )
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.llama_cpp.flags import nearest_llama_flag
-from qwendeploy.image_names import LLAMA_IMAGE, image_name
+from qwendeploy.image_names import image_name
 
 OLDEST_BUILD = 9246
 """The oldest build that the tables know: of an unknown build it is not assumed that it is older."""
@@ -44,7 +44,7 @@ def llama_findings(understood: Understood) -> Iterator[Finding]:
     if settings is None:
         return
     build = image_name(understood.image or "").build
-    pulled = (understood.image or "").startswith(LLAMA_IMAGE)
+    pulled = image_name(understood.image or "").is_upstream
     for setting in settings.settings:
         yield from _of_setting(setting, settings, build, pulled=pulled)
     yield from _cache(understood, settings, build)
@@ -208,7 +208,7 @@ def _kernels(
         return
     if understood.context.vendor != "nvidia" or settings.text("--n-gpu-layers") == "0":
         return
-    own = (understood.image or "").startswith(LLAMA_IMAGE)
+    own = image_name(understood.image or "").is_upstream
     kind = kinds[0] if kinds[0] in _WITH_KERNELS - _UNQUANTISED else "q8_0"
     yield Finding(
         "cache-types-unlike",
@@ -231,7 +231,7 @@ def _image(understood: Understood) -> Iterator[Finding]:
     container = understood.launch.container
     name = image_name(understood.image or "")
     image, tag = name.repository, name.tag or ""
-    if container is None or container.image is None or image != LLAMA_IMAGE:
+    if container is None or container.image is None or not name.is_upstream:
         return
     cards = container.gpus is None or container.gpus.passed
     if _ACCELERATED.search(tag) or not tag.startswith(("server", "full", "light")) or not cards:

@@ -14,15 +14,12 @@ from typing import Literal
 
 from qwendeploy.auditing.reading.text import Place, Word
 from qwendeploy.engines.llama_cpp.flags import LlamaFlag, find_llama_flag, flags_by_variable
+from qwendeploy.image_names import image_name
 
 _FLAG = re.compile(r"^-{1,2}[A-Za-z]")
 _FORK_IN_NAME = re.compile(
     r"ik[_-]?llama|beellama|turboquant|prism|koboldcpp|croco|llama_cpp|fork", re.IGNORECASE
 )
-_OWN_IMAGE = re.compile(
-    r"^(?:ghcr\.io/(?:ggml-org|ggerganov)/|local(?:host)?(?::\d+)?/)?llama\.cpp"
-)
-_FULL = re.compile(r":full(?:-|$)")
 FORK_CACHE_TYPES = re.compile(r"^(?:turbo\d|tq\d_\d|q6_0|q8_KV|nvfp4|fp8)$", re.IGNORECASE)
 """Cache types that only forks of llama.cpp have (TurboQuant and ik_llama.cpp)."""
 FORK_DRAFTS = frozenset({"mtp", "suffix", "dflash", "ngram", "prompt_lookup", "phantom"})
@@ -106,7 +103,9 @@ def read_llama(
 
     What somebody else built may have options of its own.
     """
-    if image is not None and _FULL.search(image) and words and words[0].text in ("--server", "-s"):
+    name = image_name(image or "")
+    full = (name.tag or "").partition("-")[0] == "full"
+    if full and words and words[0].text in ("--server", "-s"):
         # The entry point of the image with all tools, which starts one of them.
         words = words[1:]
     found = [item for name, word in env.items() for item in _of_variable(name, word)]
@@ -116,7 +115,8 @@ def read_llama(
         if setting is not None:
             found.append(setting)
     fork = _FORK_IN_NAME.search(image or program) is not None
-    fork |= image is not None and _OWN_IMAGE.match(image) is None
+    own = name.publisher is None and name.path.rpartition("/")[2].startswith("llama.cpp")
+    fork |= image is not None and not own
     fork |= any(item.row is not None and item.row.fork is not None for item in found)
     kinds = [item.value for item in found if item.flag in ("--cache-type-k", "--cache-type-v")]
     fork |= any(FORK_CACHE_TYPES.match(kind) for kind in kinds if kind)
