@@ -19,8 +19,12 @@ from qwendeploy.tables.own_pools import own_pools
 from qwendeploy.tables.reader import read_csv
 from qwendeploy.tables.sources import source_id
 
-OWN = Table("decode_own", "one's own decode rates", "decode:DecodeRow", ("row_id",), "source")
-OWN_POOLS = Table("pools_own", "pools of one's own starts", "pools:PoolRow", ("row_id",), "source")
+OWN = Table(
+    "decode_own", "one's own decode rates", "tables.decode:DecodeRow", ("row_id",), "source"
+)
+OWN_POOLS = Table(
+    "pools_own", "pools of one's own starts", "tables.pools:PoolRow", ("row_id",), "source"
+)
 OWN_TABLES = {table.name: table for table in (OWN, OWN_POOLS)}
 _CONDITION = re.compile(r"^\s*([A-Za-z_]\w*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*$")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import csv
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import plan_grid
+import pytest
 
 ROW = {
     "scenario": "--gpu X --ctx 32k",
