@@ -9,7 +9,9 @@ from packaging.version import Version
 
 from qwendeploy.engines.vllm.attention import backend_rows, default_backend, refusal, stated_rows
 from qwendeploy.engines.vllm.flags import flag_rows
+from qwendeploy.figures import Kind
 from qwendeploy.image_names import image_name
+from qwendeploy.models.kv_layout import layout_evidence
 from qwendeploy.tables.conditions import ConditionRow, conditions_of
 from qwendeploy.tables.decode import decode_rows
 from qwendeploy.tables.images import image_rows
@@ -93,6 +95,12 @@ def test_bare_tags_need_what_their_release_needs() -> None:
             checked += 1
     assert checked > 10
     assert newest_release().cuda == "13.0"
+
+
+def test_the_block_arithmetic_is_the_memory_models() -> None:
+    for row in release_rows():
+        kind, _ = layout_evidence(row.since, fork=row.fork is not None)
+        assert (kind is Kind.MEASURED) == (row.block_arithmetic == "0.20"), row
 
 
 def test_every_fork_of_the_images_is_answered() -> None:
