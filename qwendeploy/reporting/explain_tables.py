@@ -12,6 +12,7 @@ from qwendeploy.tables.decode import DecodeRow, decode_rows
 from qwendeploy.tables.gpus import GpuModel, gpus
 from qwendeploy.tables.images import ImageRow, image_rows
 from qwendeploy.tables.quality import class_rows
+from qwendeploy.tables.releases import find_release
 from qwendeploy.units import format_count
 
 MOST = 8
@@ -91,11 +92,24 @@ def _image(row: ImageRow) -> Explanation:
                 ("date", row.date),
                 ("confidence", row.confidence),
                 ("measured on", _measured(lambda item: item.image == row.name, "gpu")),
+                ("its release", _release(row)),
                 ("note", row.note),
             ]
         ),
         sources=(row.source,),
     )
+
+
+def _release(row: ImageRow) -> str | None:
+    """Return what the image's engine release does by itself, as far as releases differ."""
+    if row.engine != "vllm":
+        return None
+    found = find_release(row.engine_version, fork=row.fork is not None, image=row.name)
+    if found is None:
+        return None
+    caching = "on" if found.prefix_cache else "off"
+    text = f"memory share {found.utilization:g} and prefix caching {caching} by default"
+    return f"{text}; {found.note}" if found.note else text
 
 
 def _unlisted_image(name: ImageName) -> Explanation:
