@@ -16,8 +16,7 @@ from qwendeploy import api
 from qwendeploy.api import AuditRequest, Pins, Request
 from qwendeploy.documents import Option, Plan, Quality, Workload
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.rendering import render
-from qwendeploy.rendering.generating import MAIN_FILES
+from qwendeploy.rendering import KINDS, render
 from qwendeploy.tables.gpus import gpus
 
 SCENES: dict[str, tuple[str, int, Workload, Request]] = {
@@ -130,7 +129,7 @@ def test_artefact_is_audited_as_the_plan_says(scene: str, kind: str, tmp_path: P
 
     found = api.audit(
         AuditRequest(
-            source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+            source=place / KINDS[kind].file_of("qwendeploy"),
             machine=machine,
             engine_version=version,
             compare=False,
