@@ -74,11 +74,7 @@ def restart_window_s(launch: Launch) -> int:
 
     Docker calls a container unhealthy after the start period and the retries.
     """
-    boot = (
-        launch.start_period_s
-        + HEALTH_RETRIES * (HEALTH_INTERVAL_S + HEALTH_TIMEOUT_S)
-        + STOP_S
-    )
+    boot = launch.start_period_s + HEALTH_RETRIES * (HEALTH_INTERVAL_S + HEALTH_TIMEOUT_S) + STOP_S
     return (RESTARTS + 1) * boot
 
 

@@ -26,6 +26,7 @@ PLANS = {
     "odd-folder": sample_plan(checkpoint="/srv/it's 100% of $models/`x`/é"),
 }
 
+
 @pytest.fixture(params=PLANS)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return PLANS[request.param]
