@@ -1,6 +1,6 @@
 """Writes the golden artefacts anew from the present templates; look at the difference with git.
 
-scripts/update goldens runs it.
+scripts/update artefacts runs it.
 """
 
 from __future__ import annotations

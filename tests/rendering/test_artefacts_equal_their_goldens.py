@@ -1,4 +1,4 @@
-"""Every artefact kind for every golden option; ``scripts/update goldens`` accepts a change."""
+"""Every artefact kind for every golden option; ``scripts/update artefacts`` accepts a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qwendeploy.documents import Plan
 from qwendeploy.rendering import KINDS, render
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
-STALE = "the goldens are not current: look at the difference, then run scripts/update goldens"
+STALE = "the goldens are not current: look at the difference, then run scripts/update artefacts"
 
 
 def plan_of(option: str) -> Plan:

@@ -2,7 +2,8 @@
 
 What is read: shell text with ``docker run``, ``podman run``, ``vllm serve``, the Python module or
 ``llama-server``; compose files; systemd units and quadlets; Kubernetes manifests; Dockerfiles; the
-answer of ``docker inspect``; YAML or JSON of other schedulers that lists image and words. What cannot be read is named. Nothing is executed.
+answer of ``docker inspect``; JSON or YAML of other schedulers that lists a container's image and
+words. What cannot be read is named. Nothing is executed.
 """
 
 from __future__ import annotations
