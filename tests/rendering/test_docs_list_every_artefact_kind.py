@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -22,3 +23,15 @@ def test_readme_names_every_kind() -> None:
     stale = "README.md is not current: run scripts/update artefacts"
     assert shown == DOCS["readme"](), stale
     assert all(f"(`{kind}`)" in shown for kind in KINDS)
+
+
+def test_texts_send_nobody_to_a_kind_that_is_not_there() -> None:
+    places = [*(ROOT / "qwendeploy").rglob("*.py"), *(ROOT / "rules").rglob("*.yaml")]
+    texts = [path.read_text(encoding="utf-8") for path in (*places, ROOT / "README.md")]
+
+    named = {
+        kind for text in texts for kind in re.findall(r"generate (?:\S+ )?-f ([a-z]\S*\w)", text)
+    }
+
+    assert len(named) > 4
+    assert named <= set(KINDS)
