@@ -23,6 +23,19 @@ WRITE = re.compile(r"Write `([^`]+)`")
 APPEND = re.compile(r"Append to `([^`]+)`")
 ABOVE = re.compile(r"In `([^`]+)` put this above `([^`]+)`")
 
+SHOWN = {
+    "A rule": "More seats than any measured series had",
+    "A measurement": "Example Card 48GB",
+    "An engine release": "v0.34.0",
+    "A finding of the audit": "A served name with a blank",
+    "A new artefact kind": "nomad.json",
+}
+"""What every verb that a recipe ends with prints of the new."""
+SHOWING = tuple(
+    f"qwendeploy {verb} "
+    for verb in ("explain", "data show", 'recommend --gpu "Ex', "predict", "generate", "audit")
+)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -100,13 +113,7 @@ def ran(line: str, place: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_five_recipes() -> None:
-    assert [recipe.title.split(",")[0] for recipe in RECIPES] == [
-        "A rule",
-        "A measurement",
-        "An engine release",
-        "A finding of the audit",
-        "A new artefact kind",
-    ]
+    assert [recipe.title.split(",")[0] for recipe in RECIPES] == list(SHOWN)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title.split(",")[0])
@@ -117,6 +124,8 @@ def test_recipe_works_as_it_is_written(recipe: Recipe, tmp_path: Path) -> None:
     for line in recipe.commands:
         done = ran(line, place)
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        if line.startswith(SHOWING):
+            assert SHOWN[recipe.title.split(",")[0]] in done.stdout, line
         if line.startswith("pytest"):
             assert re.search(r"^\.", done.stdout, re.MULTILINE), f"{line} ran no test"
 
