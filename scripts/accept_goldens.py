@@ -1,6 +1,6 @@
 """Writes the golden artefacts anew from the present templates; look at the difference with git.
 
-.venv/bin/python scripts/accept_goldens.py
+scripts/update artefacts runs it.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def main() -> int:
         print(f"{len(rows)} scenarios: the advice is that of the reference")
         return 0
     print("\n".join(moved))
-    print("Where this is on purpose: scripts/plan-diff --accept, and say why in the commit.")
+    print("Where this is on purpose: scripts/update --accept-plans, and say why in the commit.")
     return 1
 
 

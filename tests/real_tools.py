@@ -87,6 +87,34 @@ def verify_unit(unit: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+SAYS_SO = {"systemd-analyze security", "kubernetes-validate --strict", "quadlet -dryrun"}
+"""Checks that report also where they accept: their exit status is the answer."""
+
+
+def accept(words: tuple[str, ...], directory: Path) -> None:
+    """Fail unless a check of an artefact, run in its directory, ends with 0 and has no complaint.
+
+    ``words`` name programs as people type them; here they may lie among our tools.
+    """
+    if words[:2] == ("docker", "compose"):
+        plugin = need(TOOLS / "root/usr/libexec/docker/cli-plugins/docker-compose")
+        found: tuple[str, ...] = (plugin, *words[2:])
+    elif words[0] == "quadlet":
+        found = (*newer_debian(TOOLS / "root", "usr/libexec/podman/quadlet"), *words[1:])
+    else:
+        if words[0] == "systemd-analyze":
+            # the unit names it, and a unit whose program is not there is refused
+            need("/usr/bin/docker")
+        found = (need(words[0]), *words[1:])
+    done = run(
+        *found,
+        env={"HOME": "/root", "HF_HOME": "", "QUADLET_UNIT_DIRS": str(directory)},
+        cwd=directory,
+    )
+    told = "" if " ".join(words[:2]) in SAYS_SO else done.stdout + done.stderr
+    assert (done.returncode, told) == (0, ""), done.stdout + done.stderr
+
+
 def systemd_commands(unit: Path) -> list[list[str]]:
     """Return the argument vectors of a unit's Exec lines as systemd parsed them."""
     done = run(

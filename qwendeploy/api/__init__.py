@@ -6,7 +6,7 @@ needs them, so that ``--help`` and ``recommend`` stay quick.
 
 from __future__ import annotations
 
-from qwendeploy.api.artefacts import artefact_text, generate, start_command
+from qwendeploy.api.artefacts import artefact_kinds, artefact_text, generate, start_command
 from qwendeploy.api.audits import audit, audit_fix, audit_score
 from qwendeploy.api.data import (
     data_check,
@@ -50,6 +50,7 @@ __all__ = [
     "Pins",
     "Request",
     "UpSettings",
+    "artefact_kinds",
     "artefact_text",
     "audit",
     "audit_fix",

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from qwendeploy.rendering.writer import Written
 
 
+def artefact_kinds() -> tuple[str, ...]:
+    """Return the names of the artefact kinds, in alphabetical order."""
+    from qwendeploy.rendering.kinds import KINDS
+
+    return tuple(KINDS)
+
+
 def generate(
     plan_file: Path,
     kind: str,
@@ -51,6 +58,6 @@ def artefact_text(
 
 def start_command(kind: str, directory: Path, name: str) -> str:
     """Return the command line that starts an artefact set."""
-    from qwendeploy.rendering import generating
+    from qwendeploy.rendering.kinds import KINDS
 
-    return generating.start_command(kind, directory, name)
+    return KINDS[kind].start_line(directory, name)

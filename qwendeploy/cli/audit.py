@@ -53,7 +53,8 @@ def command(
     """What a launch will do before it starts: faults with their place, memory, rate, fixes.
 
     SOURCE is a file, a directory, or - for standard input: docker run, podman run, vllm serve,
-    llama-server, compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles.
+    llama-server, compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles,
+    JSON or YAML of other schedulers that lists a container's image and words.
     Nothing in it is executed. --machine also takes a few lines of YAML: gpu, count, vram_mib,
     driver, interconnect (nvlink, pcie, none), os (linux, wsl2), vllm_version. Exit 0 without
     errors, 1 with errors, 2 if it cannot be read.

@@ -10,13 +10,16 @@ import click
 from qwendeploy import api
 from qwendeploy.errors import UserError
 
-KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "llama-server", "kubernetes")
-
 
 @click.command("generate")
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option(
-    "-f", "--format", "kind", type=click.Choice(KINDS), default="docker", show_default=True
+    "-f",
+    "--format",
+    "kind",
+    type=click.Choice(api.artefact_kinds()),
+    default="docker",
+    show_default=True,
 )
 @click.option(
     "-o",

@@ -6,32 +6,18 @@ in ``plan.flags`` and ``plan.env``; here it is only written down, quoted for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from qwendeploy.documents import Plan
 from qwendeploy.documents.files import dump_document
 from qwendeploy.errors import DataError, UserError
-from qwendeploy.rendering import (
-    compose,
-    docker,
-    kubernetes,
-    page,
-    quadlet,
-    systemd,
-    venv,
-)
+from qwendeploy.rendering import page
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
+from qwendeploy.rendering.kinds import KINDS
 from qwendeploy.rendering.launch import Launch, launch_of
 from qwendeploy.rendering.quoting import comment
 
-Files = dict[str, tuple[str, int]]
-"""Text and mode by file name."""
-
-KINDS = ("docker", "compose", "systemd", "quadlet", "vllm", "llama-server", "kubernetes")
-
-CONTAINER_KINDS = ("docker", "compose", "systemd", "quadlet", "kubernetes")
-
-__all__ = ["CONTAINER_KINDS", "KINDS", "Files", "Launch", "launch_of", "render"]
+__all__ = ["KINDS", "ArtefactKind", "Files", "Launch", "launch_of", "render"]
 
 
 def render(
@@ -54,31 +40,39 @@ def render(
     """
     if kind not in KINDS:
         raise UserError(f"{kind!r} is no artefact kind", where="-f", hint=", ".join(KINDS))
+    made = KINDS[kind]
     launch = launch_of(plan, name=name, writable=writable)
-    if kind in CONTAINER_KINDS and launch.image is None:
+    _check_fit(made, launch)
+    router = _use_router(launch, made, replicas_by)
+    layout = "" if router or made.replicas == "pods" else _one_process(launch)
+    header = page.header(plan, launch, layout=layout, tool_version=tool_version)
+    found = made.build(Order(plan, launch, header, router))
+    found["plan.yaml"] = (dump_document(plan), page.TEXT)
+    # a forwarded port of a cluster listens on the loopback, whatever the plan's address
+    local = replace(launch, listen="127.0.0.1") if made.replicas == "pods" else launch
+    found["verify.sh"] = (_verify_script(local), page.SCRIPT)
+    return found
+
+
+def _check_fit(kind: ArtefactKind, launch: Launch) -> None:
+    """Refuse a plan for an engine that the kind does not start, or without the image it needs."""
+    plain = next(
+        other.name
+        for other in KINDS.values()
+        if not other.container and launch.engine in other.engines
+    )
+    if kind.container and launch.image is None:
         raise DataError(
             "the plan names no image",
             key="option.image",
-            hint=f"generate -f {venv.KINDS[launch.engine]}, or recommend with --image",
+            hint=f"generate -f {plain}, or recommend with --image",
         )
-    router = _use_router(launch, kind, replicas_by)
-    layout = "" if router or kind == "kubernetes" else _one_process(launch)
-    header = page.header(plan, launch, layout=layout, tool_version=tool_version)
-    builders: dict[str, Callable[[], Files]] = {
-        "docker": lambda: docker.files(launch, header),
-        "compose": lambda: compose.files(launch, header, router=router),
-        "systemd": lambda: systemd.files(launch, header),
-        "quadlet": lambda: quadlet.files(launch, header),
-        "vllm": lambda: venv.files(plan, launch, header, kind),
-        "llama-server": lambda: venv.files(plan, launch, header, kind),
-        "kubernetes": lambda: kubernetes.files(plan, launch, header),
-    }
-    found = builders[kind]()
-    found["plan.yaml"] = (dump_document(plan), page.TEXT)
-    # Kubernetes' port-forward listens on the loopback, whatever the plan's address
-    local = replace(launch, listen="127.0.0.1") if kind == "kubernetes" else launch
-    found["verify.sh"] = (_verify_script(local), page.SCRIPT)
-    return found
+    if launch.engine not in kind.engines:
+        raise DataError(
+            f"the plan is for {launch.engine}, whose flags are not those of {kind.name}",
+            key="option.engine",
+            hint=f"generate -f {plain}, or recommend with the other --engine",
+        )
 
 
 def _one_process(launch: Launch) -> str:
@@ -92,14 +86,14 @@ def _one_process(launch: Launch) -> str:
     )
 
 
-def _use_router(launch: Launch, kind: str, replicas_by: str) -> bool:
+def _use_router(launch: Launch, kind: ArtefactKind, replicas_by: str) -> bool:
     if replicas_by not in {"auto", "engine", "router"}:
         raise UserError(
             f"{replicas_by!r} is no way to replicate",
             where="--replicas-by",
             hint="auto, engine or router",
         )
-    if replicas_by == "router" and kind != "compose":
+    if replicas_by == "router" and kind.replicas != "router":
         raise UserError(
             "a router needs several containers, which only the compose kind holds",
             where="--replicas-by",
@@ -107,13 +101,14 @@ def _use_router(launch: Launch, kind: str, replicas_by: str) -> bool:
         )
     if launch.replicas == 1:
         return False
-    if launch.engine == "llama.cpp" and kind not in {"compose", "kubernetes"}:
+    if launch.engine == "llama.cpp" and kind.replicas == "process":
+        several = (other.name for other in KINDS.values() if other.replicas != "process")
         raise DataError(
             "llama-server runs one replica per process",
             key="option.replicas",
-            hint="generate -f compose or -f kubernetes",
+            hint=f"generate -f {' or -f '.join(several)}",
         )
-    return kind == "compose" and (replicas_by != "engine" or launch.engine == "llama.cpp")
+    return kind.replicas == "router" and (replicas_by != "engine" or launch.engine == "llama.cpp")
 
 
 def _verify_script(launch: Launch) -> str:

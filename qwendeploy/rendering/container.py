@@ -69,6 +69,15 @@ def health_command(launch: Launch) -> tuple[str, ...]:
     return ("python3", "-c", program, url)
 
 
+def restart_window_s(launch: Launch) -> int:
+    """Return a window in which ``RESTARTS`` failing boots certainly fall, each bounded by health.
+
+    Docker calls a container unhealthy after the start period and the retries.
+    """
+    boot = launch.start_period_s + HEALTH_RETRIES * (HEALTH_INTERVAL_S + HEALTH_TIMEOUT_S) + STOP_S
+    return (RESTARTS + 1) * boot
+
+
 def home(launch: Launch) -> str:
     """Return the home directory that the engine writes below."""
     return OWN_HOME if launch.read_only else IMAGE_HOME

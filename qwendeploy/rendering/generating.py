@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from qwendeploy.documents.files import impossible_in, read_plan_and_text
 from qwendeploy.documents.identity import edits
-from qwendeploy.rendering import launch_of, render
+from qwendeploy.rendering import KINDS, launch_of, render
 from qwendeploy.rendering.launch import HUB_TOKEN
-from qwendeploy.rendering.page import SECRETS_FILE, TEXT
+from qwendeploy.rendering.page import TEXT
 from qwendeploy.rendering.writer import Written, present_secrets, write, write_secrets
-
-MAIN_FILES = {
-    "docker": "run.sh",
-    "compose": "compose.yaml",
-    "systemd": "{name}.service",
-    "quadlet": "{name}.container",
-    "vllm": "serve.sh",
-    "llama-server": "llama-server.sh",
-    "kubernetes": "kubernetes.yaml",
-}
-"""The file of each kind that starts the server."""
 
 
 def generate(
@@ -45,7 +33,7 @@ def generate(
     present_secrets(directory)
     done = write(files, directory, force=force)
     required = set(launch.required_secrets)
-    if kind == "kubernetes":
+    if KINDS[kind].replicas == "pods":
         # every pod of the cluster reaches the port
         required.add(launch.api_key_variable)
     notes = write_secrets(
@@ -65,20 +53,4 @@ def artefact_text(
     plan, text = read_plan_and_text(plan_file)
     with impossible_in(plan_file, text):
         files = render(plan, kind, name=name, replicas_by=replicas_by, writable=writable)
-    return files[MAIN_FILES[kind].format(name=name)][0]
-
-
-def start_command(kind: str, directory: Path, name: str) -> str:
-    """Return the command line that starts what ``generate`` wrote."""
-    place = shlex.quote(str(directory))
-    commands = {
-        "docker": f"{place}/run.sh && {place}/verify.sh",
-        "compose": f"docker compose -f {place}/compose.yaml up -d --wait && {place}/verify.sh",
-        "systemd": f"the three lines on top of {place}/{name}.service, then {place}/verify.sh",
-        "quadlet": f"the lines on top of {place}/{name}.container, then {place}/verify.sh",
-        "vllm": f"{place}/serve.sh",
-        "llama-server": f"{place}/llama-server.sh",
-        "kubernetes": f"kubectl create secret generic {name} --from-env-file={place}/{SECRETS_FILE}"
-        f" && kubectl apply -f {place}/kubernetes.yaml",
-    }
-    return commands[kind]
+    return files[KINDS[kind].file_of(name)][0]

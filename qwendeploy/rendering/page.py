@@ -20,6 +20,11 @@ SECRETS_FILE = "secrets.env"
 SCRIPT = 0o755
 TEXT = 0o644
 SECRET = 0o600
+SCRIPT_CHECKS = (
+    "shellcheck -s bash -S style -o all {file} verify.sh",
+    "shfmt -d -i 2 -ci {file} verify.sh",
+)
+"""What every script of an artefact passes, run in its directory."""
 
 
 @cache

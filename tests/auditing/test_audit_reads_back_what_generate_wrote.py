@@ -15,9 +15,9 @@ from real_tools import lay_out
 from qwendeploy import api
 from qwendeploy.api import AuditRequest, Pins, Request
 from qwendeploy.documents import Option, Plan, Quality, Workload
+from qwendeploy.errors import UserError
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.rendering import render
-from qwendeploy.rendering.generating import MAIN_FILES
+from qwendeploy.rendering import KINDS, render
 from qwendeploy.tables.gpus import gpus
 
 SCENES: dict[str, tuple[str, int, Workload, Request]] = {
@@ -91,7 +91,6 @@ SCENES: dict[str, tuple[str, int, Workload, Request]] = {
     ),
     "one-h200": ("H200", 1, Workload(concurrency=16, max_context=131072), Request()),
 }
-KINDS = ("docker", "compose", "systemd", "quadlet", "venv", "kubernetes")
 
 COMPARED = (
     "engine",
@@ -122,15 +121,19 @@ def plan_of(scene: str) -> Plan:
 def test_artefact_is_audited_as_the_plan_says(scene: str, kind: str, tmp_path: Path) -> None:
     plan = plan_of(scene)
     card, count, _, _ = SCENES[scene]
-    if kind == "venv":
-        kind = "vllm" if plan.option.engine == "vllm" else "llama-server"
+    made = KINDS[kind]
+    if plan.option.engine not in made.engines:
+        with pytest.raises(UserError, match="whose flags are not those of"):
+            render(plan, kind)
+        return
     place = lay_out(render(plan, kind), tmp_path)
     machine: dict[str, Any] = {"gpu": card, "gpus": count}
-    version = plan.option.engine_version if kind == "vllm" and not plan.option.fork else None
+    plain = not made.container and not plan.option.fork
+    version = plan.option.engine_version if plain else None
 
     found = api.audit(
         AuditRequest(
-            source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+            source=place / made.file_of("qwendeploy"),
             machine=machine,
             engine_version=version,
             compare=False,
@@ -147,7 +150,7 @@ def test_artefact_is_audited_as_the_plan_says(scene: str, kind: str, tmp_path: P
     assert read is not None
     assert _compared(read) == _compared(expected)
     replicas = len([launch for launch in found.launches if launch.option is not None])
-    assert replicas * read.replicas >= expected.replicas or kind == "kubernetes"
+    assert replicas * read.replicas >= expected.replicas or made.replicas == "pods"
 
 
 @pytest.mark.parametrize(

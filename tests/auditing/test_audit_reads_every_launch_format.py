@@ -109,6 +109,20 @@ ESCAPED = SPEC.replace('"', '\\"')
             id="kubernetes",
         ),
         pytest.param(
+            '{"Job": {"TaskGroups": [{"Tasks": [{"Driver": "docker", "Env": {"A": "1"}, "Config": '
+            '{"image": "vllm/vllm-openai:v0.24.0", "args": ["Qwen/Qwen3.6-27B-FP8", "-tp", "2", '
+            f'"-sc", "{ESCAPED}"]}}}}]}}]}}}}',
+            "job.json",
+            id="nomad-json",
+        ),
+        pytest.param(
+            "containerDefinitions:\n- image: vllm/vllm-openai:v0.24.0\n"
+            "  entryPoint: [vllm, serve]\n  environment: [{name: A, value: '1'}]\n"
+            "  command: [Qwen/Qwen3.6-27B-FP8, -tp, '2', -sc, '" + SPEC + "']\n",
+            "task.yaml",
+            id="ecs-task",
+        ),
+        pytest.param(
             "FROM vllm/vllm-openai:v0.24.0\n"
             'CMD ["Qwen/Qwen3.6-27B-FP8", "-tp", "2", "-sc", "' + ESCAPED + '"]\n',
             "Dockerfile",

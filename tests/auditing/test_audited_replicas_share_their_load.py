@@ -15,8 +15,7 @@ from qwendeploy.documents import Plan, Workload
 from qwendeploy.documents.audit import AuditDocument
 from qwendeploy.documents.option import Content
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.rendering import render
-from qwendeploy.rendering.generating import MAIN_FILES
+from qwendeploy.rendering import KINDS, render
 from qwendeploy.reporting.audit_text import audit_text
 from qwendeploy.tables.gpus import gpus
 
@@ -26,7 +25,7 @@ def audited(plan: Plan, kind: str, folder: Path, card: str, count: int) -> Audit
     (place / "secrets.env").write_text(f"{plan.option.engine}_API_KEY=a-key-for-tests\n")
     return api.audit(
         AuditRequest(
-            source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+            source=place / KINDS[kind].file_of("qwendeploy"),
             machine={"gpu": card, "gpus": count},
             concurrency=plan.workload.concurrency,
             typical_context=plan.operating_point.context,

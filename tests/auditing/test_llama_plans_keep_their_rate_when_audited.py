@@ -12,8 +12,7 @@ from qwendeploy import api
 from qwendeploy.api import AuditRequest, Pins, Request
 from qwendeploy.documents import Objective, Workload
 from qwendeploy.hardware.stated import stated_machine
-from qwendeploy.rendering import render
-from qwendeploy.rendering.generating import MAIN_FILES
+from qwendeploy.rendering import KINDS, render
 from qwendeploy.reporting.audit_text import audit_text
 from qwendeploy.tables.gpus import gpus
 
@@ -53,7 +52,7 @@ def test_the_audit_gives_the_plans_rate(
 
     report = api.audit(
         AuditRequest(
-            source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+            source=place / KINDS[kind].file_of("qwendeploy"),
             machine={"gpu": card, "gpus": count},
             concurrency=plan.operating_point.concurrency,
             typical_context=plan.operating_point.context,

@@ -114,7 +114,7 @@ def test_the_readme_shows_the_tables_as_they_are() -> None:
     assert BEGIN in readme and END in readme, f"README.md lacks {BEGIN} … {END}"
     shown = readme.split(BEGIN)[1].split(END)[0].strip()
     wanted = as_markdown(accuracy_report()).strip()
-    stale = "README.md is not current: run scripts/update_readme"
+    stale = "README.md is not current: run scripts/update readme"
     assert NUMBER.sub("#", shown) == NUMBER.sub("#", wanted), stale
     # Another processor's linear algebra may round a figure to the neighbouring tenth.
     for there, here in zip(NUMBER.findall(shown), NUMBER.findall(wanted), strict=True):

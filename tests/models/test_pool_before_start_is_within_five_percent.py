@@ -53,7 +53,8 @@ def test_the_fit_is_reproduced_by_its_script() -> None:
     result = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    told = result.stdout + result.stderr
+    assert result.returncode == 0, f"{told}\nrun scripts/update fits"
     assert table.read_bytes() == before
 
 

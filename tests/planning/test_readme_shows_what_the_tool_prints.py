@@ -32,7 +32,7 @@ def test_example_is_what_recommend_prints(run: Any) -> None:
     ran = run("recommend", "--gpu", "RTX PRO 6000", "--gpus", "2", "--ctx", "256k", "--c", "32")
 
     assert ran.code == 0
-    stale = "README.md is not current: run scripts/update_readme"
+    stale = "README.md is not current: run scripts/update readme"
     assert shown.strip() == f"```text\n{ran.out}```", stale
 
 

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from qwendeploy.documents import Plan
 from qwendeploy.documents.files import dump_document, read_plan
 from qwendeploy.errors import DataError
-from qwendeploy.rendering import launch_of, render
+from qwendeploy.rendering import KINDS, launch_of, render
 
 NASTY = (
     " ",
@@ -292,7 +292,7 @@ def test_llama_server_script(value: str) -> None:
     assert words == list(launch_of(plan).arguments("127.0.0.1", 8000))
 
 
-@pytest.mark.parametrize("kind", ["docker", "compose", "systemd", "quadlet", "vllm", "kubernetes"])
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS.values() if "vllm" in kind.engines])
 def test_scripts_and_secrets_have_their_modes(kind: str) -> None:
     for name, (_, mode) in render(sample_plan(), kind).items():
         assert mode == (0o755 if name.endswith(".sh") else 0o644)

@@ -16,7 +16,6 @@ from qwendeploy.documents import Option, Plan, Quality, Workload
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.rendering import KINDS, launch_of, render
-from qwendeploy.rendering.generating import MAIN_FILES
 from qwendeploy.tables.gpus import gpus
 
 PLANS = int(os.environ.get("GRID_PLANS", "6"))
@@ -79,21 +78,22 @@ def test_audit_finds_no_more_than_the_plan_says(number: int, tmp_path: Path) -> 
     machine, plan = found
     launch = launch_of(plan)
     stated = {warning.rule for warning in plan.warnings}
-    for kind in KINDS:
-        if kind == ("llama-server" if launch.engine == "vllm" else "vllm"):
+    for kind, made in KINDS.items():
+        if launch.engine not in made.engines:
             continue
-        alone = launch.engine == "llama.cpp" and kind not in ("compose", "kubernetes")
+        alone = launch.engine == "llama.cpp" and made.replicas == "process"
         if launch.replicas > 1 and alone:
             with pytest.raises(UserError, match="one replica per process"):
                 render(plan, kind)
             continue
         place = lay_out(render(plan, kind), tmp_path / kind)
         (place / "secrets.env").write_text(f"{launch.api_key_variable}=a-key-for-tests\n")
-        version = plan.option.engine_version if kind == "vllm" and not plan.option.fork else None
+        plain = not made.container and not plan.option.fork
+        version = plan.option.engine_version if plain else None
 
         report = api.audit(
             AuditRequest(
-                source=place / MAIN_FILES[kind].format(name="qwendeploy"),
+                source=place / made.file_of("qwendeploy"),
                 machine=machine,
                 engine_version=version,
                 compare=False,
@@ -107,4 +107,4 @@ def test_audit_finds_no_more_than_the_plan_says(number: int, tmp_path: Path) -> 
         assert read is not None, kind
         assert compared(read) == compared(plan.option), kind
         servers = sum(one.option is not None for one in report.launches)
-        assert servers * read.replicas == launch.replicas or kind == "kubernetes"
+        assert servers * read.replicas == launch.replicas or made.replicas == "pods"

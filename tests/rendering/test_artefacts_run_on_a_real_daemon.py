@@ -17,7 +17,7 @@ from real_tools import TOOLS, lay_out, need, nginx, run
 from starting_plans import Box
 
 from qwendeploy.rendering import launch_of, render
-from qwendeploy.rendering.compose import ROUTER_IMAGE
+from qwendeploy.rendering.kinds.compose import ROUTER_IMAGE
 from qwendeploy.running import http, watching
 from qwendeploy.verification.wire.metrics import parse_metrics
 

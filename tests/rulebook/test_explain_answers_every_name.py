@@ -146,7 +146,8 @@ def test_generated_pages_and_compiled_rules_are_up_to_date() -> None:
         text=True,
         check=False,
     )
-    assert result.returncode == 0, result.stdout[:2000] + result.stderr[-2000:]
+    told = result.stdout[:2000] + result.stderr[-2000:]
+    assert result.returncode == 0, f"{told}\nrun scripts/update rules"
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def fragment(draft: Draft) -> str:
     image = box.image.text if box is not None and box.image is not None else ""
     if launch.service is not None:
         return fragments.quadlet(image, words, draft.env, draft.container)
-    if box is not None and box.gpus is None:
+    if box is not None and box.gpus is None and not box.opaque:
         return fragments.dockerfile(image, launch.program, words, draft.env)
     return fragments.compose(program, words, draft.env, draft.container)
 

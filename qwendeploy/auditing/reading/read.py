@@ -2,7 +2,8 @@
 
 What is read: shell text with ``docker run``, ``podman run``, ``vllm serve``, the Python module or
 ``llama-server``; compose files; systemd units and quadlets; Kubernetes manifests; Dockerfiles; the
-answer of ``docker inspect``. What cannot be read is named. Nothing is executed.
+answer of ``docker inspect``; JSON or YAML of other schedulers that lists a container's image and
+words. What cannot be read is named. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from qwendeploy.auditing.reading.docker_run import (
 from qwendeploy.auditing.reading.dockerfile import is_dockerfile, read_dockerfile
 from qwendeploy.auditing.reading.fenced_text import fenced_blocks, is_page
 from qwendeploy.auditing.reading.inspect_container import is_inspection, read_inspection
+from qwendeploy.auditing.reading.jobs import is_json_job, read_jobs
 from qwendeploy.auditing.reading.kubernetes import is_manifest, read_manifests
 from qwendeploy.auditing.reading.launch import Launch, program_in, server_in
 from qwendeploy.auditing.reading.llama_presets import with_presets
@@ -45,8 +47,8 @@ _YAML_LIKE = re.compile(r"^(services|apiVersion|kind|version|x-[\w-]+|name|items
 _NO_LAUNCH = "no server launch found"
 _HINT = (
     "read are docker/podman run, vllm serve, python -m vllm.entrypoints.openai.api_server, "
-    "llama-server, compose files, systemd units, quadlets, Kubernetes manifests, Dockerfiles "
-    "and docker inspect"
+    "llama-server, compose files, systemd units, quadlets, Kubernetes manifests, Dockerfiles, "
+    "docker inspect, and JSON or YAML that lists a container's image and words"
 )
 
 
@@ -138,7 +140,7 @@ def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
         return read_unit(text, file, env_files, _drop_ins(file, directory))
     if is_dockerfile(text, file):
         return read_dockerfile(text, file)
-    if file.endswith((".yml", ".yaml")) or _YAML_LIKE.search(text):
+    if file.endswith((".yml", ".yaml")) or _YAML_LIKE.search(text) or is_json_job(text):
         return _read_yaml(text, file, directory, env_files)
     return list(_read_shell(text, file, env_files))
 
@@ -205,10 +207,12 @@ def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles
         known = env_files(Word(".env", Place(file, 1)))
         variables = {name: word.text for name, word in (known or {}).items()}
     read = read_beside(directory)
+    services = [tree for tree in trees if is_compose(tree)]
+    if not services:
+        return read_jobs(trees)
     return [
         launch
-        for tree in trees
-        if is_compose(tree)
+        for tree in services
         for launch in read_compose(with_override(tree, read, file), variables, env_files, read)
     ]
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from qwendeploy.rendering import container, docker_run, page
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
 from qwendeploy.rendering.launch import Launch
 
 DOCKER = "/usr/bin/docker"
 
 
-def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+def files(order: Order) -> Files:
     """Return the unit named after the launch."""
+    launch = order.launch
     hub = (
         "--mount",
         f"type=volume,source={container.HUB_VOLUME},target={container.hub_target(launch)}",
     )
     text = page.fill(
         "systemd.service.j2",
-        header=header,
+        header=order.header,
         launch=launch,
         groups=[
             docker_run.isolation(launch),
@@ -31,23 +33,10 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         secret_names=page.secret_names(launch),
         stop=container.STOP_S,
         restarts=container.RESTARTS,
-        limit_interval=restart_window_s(launch),
+        limit_interval=container.restart_window_s(launch),
         wait=_wait_until_healthy(launch),
     )
     return {f"{launch.name}.service": (text, page.TEXT)}
-
-
-def restart_window_s(launch: Launch) -> int:
-    """Return a window in which ``RESTARTS`` failing boots certainly fall, each bounded by health.
-
-    Docker calls a container unhealthy after the start period and the retries.
-    """
-    boot = (
-        launch.start_period_s
-        + container.HEALTH_RETRIES * (container.HEALTH_INTERVAL_S + container.HEALTH_TIMEOUT_S)
-        + container.STOP_S
-    )
-    return (container.RESTARTS + 1) * boot
 
 
 def _wait_until_healthy(launch: Launch) -> str:
@@ -58,3 +47,16 @@ def _wait_until_healthy(launch: Launch) -> str:
         " 2>/dev/null) in healthy) exit 0;; unhealthy) exit 1;; esac;"
         " sleep 2; done; exit 1"
     )
+
+
+KIND = ArtefactKind(
+    name="systemd",
+    title="a systemd unit",
+    main_file="{name}.service",
+    build=files,
+    start="the three lines on top of {file}, then {place}/verify.sh",
+    checks=(
+        "systemd-analyze --man=no verify {file}",
+        "systemd-analyze security --offline=true --threshold=25 --no-pager {file}",
+    ),
+)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from qwendeploy.rendering import container, docker_run, page
-from qwendeploy.rendering.launch import Launch
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
 
 
-def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+def files(order: Order) -> Files:
     """Return the script that starts the plan with ``docker run``."""
+    launch = order.launch
     text = page.fill(
         "docker.sh.j2",
-        header=header,
+        header=order.header,
         launch=launch,
         groups=[
             docker_run.isolation(launch),
@@ -25,3 +26,13 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         secrets=page.SECRETS_FILE,
     )
     return {"run.sh": (text, page.SCRIPT)}
+
+
+KIND = ArtefactKind(
+    name="docker",
+    title="a `docker run` script",
+    main_file="run.sh",
+    build=files,
+    start="{file} && {place}/verify.sh",
+    checks=page.SCRIPT_CHECKS,
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from qwendeploy import __version__
 from qwendeploy.rendering import container, page
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 
 ROUTER_IMAGE = "nginx:1.30-alpine"
@@ -37,8 +38,9 @@ class Service:
         return container.environment(self.launch)
 
 
-def files(launch: Launch, header: list[str], *, router: bool) -> dict[str, tuple[str, int]]:
-    """Return the compose file, with ``nginx.conf`` when ``router`` splits the replicas."""
+def files(order: Order) -> Files:
+    """Return the compose file, with ``nginx.conf`` when a router splits the replicas."""
+    launch, header, router = order.launch, order.header, order.router
     services = _replicas(launch) if router else [Service("engine", launch, launch.publish)]
     text = page.fill(
         "compose.yaml.j2",
@@ -87,3 +89,14 @@ def _nginx(services: list[Service], header: list[str]) -> str:
         reason=REPLICA_REASON,
         container_port=CONTAINER_PORT,
     )
+
+
+KIND = ArtefactKind(
+    name="compose",
+    title="a compose file",
+    main_file="compose.yaml",
+    build=files,
+    start="docker compose -f {file} up -d --wait && {place}/verify.sh",
+    checks=("docker compose -f {file} config --quiet",),
+    replicas="router",
+)

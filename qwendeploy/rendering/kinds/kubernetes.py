@@ -9,7 +9,8 @@ from qwendeploy.documents import Plan
 from qwendeploy.errors import DataError
 from qwendeploy.rendering import container, page
 from qwendeploy.rendering.devices import resource_name
-from qwendeploy.rendering.launch import CONTAINER_PORT, HUB_TOKEN, Launch
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
+from qwendeploy.rendering.launch import CONTAINER_PORT, HUB_TOKEN
 
 STORAGE_WITHOUT_SIZE_GIB = 128
 """Claim when the plan has no download size: twice the BF16 checkpoint (52 GiB) and caches."""
@@ -23,19 +24,20 @@ COMPILED_GIB = 8
 """Room beside the weights for compiled kernels."""
 
 
-def files(plan: Plan, launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+def files(order: Order) -> Files:
     """Return the manifests; replicas are pods of one engine each.
 
     Raises:
         DataError: a path cannot be a mount path, or Kubernetes does not give out the slice.
     """
+    plan, launch = order.plan, order.launch
     if any(len(path) > 1024 or ".." in path.split("/") for path in launch.local_paths):
         raise DataError("is not a mount path", key="option.checkpoint")
     single = replace(launch, replicas=1)
     resource, remark = resource_name(plan, launch.gpu_indices)
     text = page.fill(
         "kubernetes.yaml.j2",
-        header=header,
+        header=order.header,
         launch=launch,
         cores=PROCESSES_BESIDE_WORKERS + launch.tp if launch.engine == "vllm" else 1,
         resource=resource,
@@ -70,3 +72,15 @@ def _storage_gib(plan: Plan) -> int:
     if plan.download_gib is None:
         return STORAGE_WITHOUT_SIZE_GIB
     return math.ceil(2 * plan.download_gib.high) + COMPILED_GIB
+
+
+KIND = ArtefactKind(
+    name="kubernetes",
+    title="a Kubernetes manifest",
+    main_file="kubernetes.yaml",
+    build=files,
+    start="kubectl create secret generic {name} --from-env-file={place}/{secrets}"
+    " && kubectl apply -f {file}",
+    checks=("kubernetes-validate --strict {file}",),
+    replicas="pods",
+)

@@ -7,20 +7,21 @@ import shlex
 
 from qwendeploy.errors import DataError
 from qwendeploy.rendering import container, page
+from qwendeploy.rendering.kind import ArtefactKind, Files, Order
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
 from qwendeploy.rendering.quoting import systemd as systemd_word
-from qwendeploy.rendering.systemd import restart_window_s
 
 HUB_HOST = "docker.io"
 """Where an image name without a host lies: podman asks for the host to be written."""
 
 
-def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
+def files(order: Order) -> Files:
     """Return the ``.container`` file named after the launch.
 
     Raises:
         DataError: a path holds what podman reads as the end of a mount's field.
     """
+    launch = order.launch
     for path in launch.local_paths:
         if "," in path or '"' in path:
             raise DataError(
@@ -32,7 +33,7 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
     _check_control_characters((*engine, *(value for _, value in launch.env), launch.plan_id))
     text = page.fill(
         "quadlet.container.j2",
-        header=header,
+        header=order.header,
         launch=launch,
         image=qualified(launch.image or ""),
         engine=engine,
@@ -48,7 +49,7 @@ def files(launch: Launch, header: list[str]) -> dict[str, tuple[str, int]]:
         retries=container.HEALTH_RETRIES,
         stop=container.STOP_S,
         restarts=container.RESTARTS,
-        limit_interval=restart_window_s(launch),
+        limit_interval=container.restart_window_s(launch),
         log_max_size=container.LOG_MAX_SIZE,
         plan_label=container.PLAN_LABEL,
     )
@@ -89,3 +90,13 @@ def qualified(image: str) -> str:
 def secret_of(launch: Launch, variable: str) -> str:
     """Return the name of the secret that holds ``variable``."""
     return f"{launch.name}-{variable.lower().replace('_', '-')}"
+
+
+KIND = ArtefactKind(
+    name="quadlet",
+    title="a podman quadlet",
+    main_file="{name}.container",
+    build=files,
+    start="the lines on top of {file}, then {place}/verify.sh",
+    checks=("quadlet -dryrun",),
+)
