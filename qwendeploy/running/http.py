@@ -1,12 +1,8 @@
-"""Reading pages of a server that is starting or has just started."""
+"""Pages of a server that is starting or has just started, read with httpx."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,46 +28,23 @@ class Page:
 
 
 def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -> Page:
-    """Return the page at ``url``; no proxy is asked, since the server is on this host."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer:
-            return Page(answer.status, answer.read(LARGEST).decode("utf-8", "replace"))
-    except urllib.error.HTTPError as problem:
-        return Page(problem.code, problem.read(LARGEST).decode("utf-8", "replace"))
-    except (OSError, http.client.HTTPException) as problem:
-        return Page(0, str(problem))
+    """Return the page at ``url``, its first ``LARGEST`` bytes; redirects are followed.
 
-
-_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)", re.M)
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-
-
-def cache_config(metrics: str) -> dict[str, str]:
-    """Return the labels of ``vllm:cache_config_info``, empty where it is missing."""
-    for match in _SAMPLE.finditer(metrics):
-        if match["name"] == "vllm:cache_config_info":
-            return dict(_LABEL.findall(match["labels"] or ""))
-    return {}
-
-
-def gauge(metrics: str, *names: str, mean: bool = False) -> float | None:
-    """Return the sum of a gauge over its labels, or their mean; ``None`` where it is missing.
-
-    Of several names the first that is there counts.
+    No proxy is asked, since the server is on this host.
     """
-    for name in names:
-        try:
-            values = samples(metrics, name)
-        except ValueError:
-            return None
-        if values:
-            return sum(values) / (len(values) if mean else 1)
-    return None
+    import httpx
 
-
-def samples(metrics: str, name: str) -> tuple[float, ...]:
-    """Return every value of one name; raises ValueError if one is no number."""
-    found = (match["value"] for match in _SAMPLE.finditer(metrics) if match["name"] == name)
-    return tuple(float(value) for value in found)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    client = httpx.Client(
+        headers=headers, timeout=timeout_s, trust_env=False, follow_redirects=True
+    )
+    text = b""
+    try:
+        with client, client.stream("GET", url) as answer:
+            for piece in answer.iter_bytes():
+                text += piece
+                if len(text) >= LARGEST:
+                    break
+            return Page(answer.status_code, text[:LARGEST].decode("utf-8", "replace"))
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        return Page(0, str(problem))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import Plan
-from qwendeploy.documents.run import boot_name
+from qwendeploy.engines.metrics import parse_metrics
 from qwendeploy.engines.vllm.boot_log import BootLog
 from qwendeploy.figures import Figure
 from qwendeploy.rendering.launch import CONTAINER_PORT, Launch
@@ -76,21 +76,13 @@ def server_pages(launch: Launch, *, api_key: str | None) -> ServerPages:
     """Return the pages that tell what is applied; missing ones are empty."""
     models = http.get(f"{launch.base_url}/v1/models", api_key=api_key).json
     metrics = http.get(f"{launch.base_url}/metrics", api_key=api_key)
-    config = http.cache_config(metrics.text) if metrics.status == 200 else {}
-    blocks = config.get("num_gpu_blocks", "")
+    told = parse_metrics(metrics.text if metrics.status == 200 else "")
     return ServerPages(
         models=models if isinstance(models, dict) else {},
-        cache_config=config,
-        blocks=int(blocks) if blocks.isdigit() else None,
-        boot_id=_boot_of(metrics.text),
+        cache_config=told.cache_config,
+        blocks=told.blocks(),
+        boot_id=told.boot_id,
     )
-
-
-def _boot_of(metrics: str) -> str | None:
-    try:
-        return boot_name(http.samples(metrics, "process_start_time_seconds"))
-    except ValueError:
-        return None
 
 
 def compare(

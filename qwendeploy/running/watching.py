@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.documents import Cause
-from qwendeploy.engines.registry import GAUGES
+from qwendeploy.engines.metrics import Metrics, parse_metrics
 from qwendeploy.engines.vllm.boot_log import PHASES, BootLog
 from qwendeploy.errors import EnvironmentProblem, ExitCode
 from qwendeploy.rendering import container as places
@@ -79,12 +79,12 @@ def _status(container: Any) -> Status:
     serving = running and answers
     log = BootLog()
     causes: tuple[Cause, ...] = ()
-    metrics = ""
+    metrics = Metrics()
     if serving:
         log.phase = "serving"
     if serving and url is not None:
         page = http.get(f"{url}/metrics")
-        metrics = page.text if page.status == 200 else ""
+        metrics = parse_metrics(page.text if page.status == 200 else "")
     if not serving:
         log, causes = _looked_into(container)
     return Status(
@@ -100,10 +100,9 @@ def _status(container: Any) -> Status:
         started_at=str(state["StartedAt"]),
         restarts=int(attributes.get("RestartCount", 0)),
         exit_code=None if running else int(state["ExitCode"]),
-        running_requests=http.gauge(metrics, *GAUGES["running"]),
-        waiting_requests=http.gauge(metrics, *GAUGES["waiting"]),
-        # each engine of several has a pool of its own
-        kv_usage=http.gauge(metrics, *GAUGES["kv_usage"], mean=True),
+        running_requests=metrics.get("running"),
+        waiting_requests=metrics.get("waiting"),
+        kv_usage=metrics.get("kv_usage"),
         causes=causes,
     )
 

@@ -16,10 +16,10 @@ from real_daemon import NETWORK, free_port
 from real_tools import TOOLS, lay_out, need, nginx, run
 from starting_plans import Box
 
+from qwendeploy.engines.metrics import parse_metrics
 from qwendeploy.rendering import launch_of, render
 from qwendeploy.rendering.kinds.compose import ROUTER_IMAGE
 from qwendeploy.running import http, watching
-from qwendeploy.verification.wire.metrics import parse_metrics
 
 pytestmark = pytest.mark.container
 
@@ -180,9 +180,8 @@ def test_router_spreads_requests_and_streams(box: Box) -> None:
             raise
         arrivals = [_stream(launch.base_url, body) for _ in range(6)]
         served = [
-            http.gauge(
-                http.get(f"{launch.base_url}/replicas/{number + 1}/metrics").text,
-                "vllm:generation_tokens_total",
+            parse_metrics(http.get(f"{launch.base_url}/replicas/{number + 1}/metrics").text).get(
+                "generation_tokens"
             )
             for number in range(2)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwendeploy.running import http
+from qwendeploy.engines.metrics import parse_metrics
 
 TWO_ENGINES = """\
 # TYPE vllm:num_requests_running gauge
@@ -16,20 +16,18 @@ vllm:cache_config_info{engine="0",num_gpu_blocks="2416",cache_dtype="fp8",note="
 """
 
 
-def test_requests_are_summed_over_engines_and_shares_are_not() -> None:
-    assert http.gauge(TWO_ENGINES, "vllm:num_requests_running") == 8
-    assert http.gauge(TWO_ENGINES, "vllm:kv_cache_usage_perc", mean=True) == pytest.approx(0.8)
+def test_requests_are_summed_over_engines_and_shares_are_averaged() -> None:
+    page = parse_metrics(TWO_ENGINES)
+    assert page.get("running") == 8
+    assert page.get("kv_usage") == pytest.approx(0.8)
 
 
-def test_first_name_that_is_there_counts() -> None:
-    names = ("vllm:num_requests_running", "llamacpp:requests_processing")
-
-    assert http.gauge("llamacpp:requests_processing 2\n", *names) == 2
-    assert http.gauge("", *names) is None
-    assert http.gauge("vllm:num_requests_running many\n", *names) is None
+def test_any_engines_name_is_read() -> None:
+    assert parse_metrics("llamacpp:requests_processing 2\n").get("running") == 2
+    assert parse_metrics("").get("running") is None
+    assert parse_metrics("vllm:num_requests_running many\n").get("running") is None
 
 
 def test_cache_configuration_is_read_with_quotes() -> None:
-    found = http.cache_config(TWO_ENGINES)
-
+    found = parse_metrics(TWO_ENGINES).cache_config
     assert (found["num_gpu_blocks"], found["cache_dtype"]) == ("2416", "fp8")

@@ -19,11 +19,11 @@ from qwendeploy.documents import (
     Window,
 )
 from qwendeploy.documents.run import boot_name
+from qwendeploy.engines.metrics import parse_metrics, together
 from qwendeploy.verification.judging.boots import pool_runs
 from qwendeploy.verification.judging.doubts import doubt_of, undecidable
 from qwendeploy.verification.loads.decode_figures import judged_windows
 from qwendeploy.verification.verifying import report_on
-from qwendeploy.verification.wire.metrics import parse_metrics, together
 
 RATE = "aggregate_decode_tps"
 

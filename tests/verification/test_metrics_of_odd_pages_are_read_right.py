@@ -9,7 +9,7 @@ from known import known_server
 from measuring import POOL, small_plan, verified
 from odd_proxy import Odd, odd_proxy
 
-from qwendeploy.verification.wire.metrics import Metrics, parse_metrics
+from qwendeploy.engines.metrics import Metrics, parse_metrics
 
 TWO_MODELS = """\
 process_start_time_seconds 1.7e9

@@ -12,8 +12,8 @@ from known_router import known_router
 from measuring import POOL, small_plan, verified
 
 from qwendeploy.documents import Plan
+from qwendeploy.engines.metrics import parse_metrics
 from qwendeploy.reporting.verify_text import verify_text
-from qwendeploy.verification.wire.metrics import parse_metrics
 
 
 def two(plan: Plan) -> Plan:

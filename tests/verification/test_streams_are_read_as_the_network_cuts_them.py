@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from qwendeploy.engines.metrics import Metrics, parse_metrics
 from qwendeploy.verification.loads.arrivals import Arrivals, is_steady
-from qwendeploy.verification.wire.metrics import Metrics, parse_metrics
 from qwendeploy.verification.wire.records import (
     ChunkReader,
     InvalidChunk,

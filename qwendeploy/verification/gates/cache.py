@@ -12,9 +12,9 @@ import random
 from typing import Any
 
 from qwendeploy.documents import Gate
+from qwendeploy.engines.metrics import Metrics
 from qwendeploy.verification.gates.asking import Asker
 from qwendeploy.verification.gates.tools import WEATHER, call_problem
-from qwendeploy.verification.wire.metrics import Metrics
 from qwendeploy.verification.wire.replicas import scrape
 
 TOKENS = 9000

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Distribution, Step, Window
+from qwendeploy.engines.metrics import Metrics
 from qwendeploy.figures import Figure, Kind
 from qwendeploy.verification import statistics as st
 from qwendeploy.verification.judging.drafting import PACED
 from qwendeploy.verification.judging.evidence import FEW_WINDOWS
 from qwendeploy.verification.judging.quantities import SHARE_OF_POOL
 from qwendeploy.verification.loads.decode_load import DecodeLoad
-from qwendeploy.verification.wire.metrics import Metrics
 
 SOURCE = "this run"
 FAR = 0.25

@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from qwendeploy.documents import ClientFacts, TimelinePoint
+from qwendeploy.engines.metrics import Metrics
 from qwendeploy.verification.loads.telemetry import Gpus
 from qwendeploy.verification.statistics import percentile
 from qwendeploy.verification.wire.client import Client
-from qwendeploy.verification.wire.metrics import Metrics
 from qwendeploy.verification.wire.replicas import scrape
 
 LAG_STEP = 0.01

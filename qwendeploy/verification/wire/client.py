@@ -1,4 +1,4 @@
-"""The timed client: aiohttp streams on the running loop, one record per request.
+"""The timed client: aiohttp streams on the running loop, one record per request; pages by httpx.
 
 Every way a stream can go wrong ends in a record with a failure kind; nothing here raises for what
 the server did. Deadlines run from token to token, so keep-alive comments do not extend them.
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from qwendeploy.engines.metrics import Metrics
 from qwendeploy.errors import EnvironmentProblem
 from qwendeploy.verification.wire.backing_off import BackingOff, retry_after
-from qwendeploy.verification.wire.metrics import Metrics
 from qwendeploy.verification.wire.records import (
     ChunkReader,
     InvalidChunk,
@@ -30,6 +30,7 @@ from qwendeploy.verification.wire.target import Target, redact
 
 if TYPE_CHECKING:
     import aiohttp
+    import httpx
 
 Arrival = Callable[[float, int], None]
 
@@ -83,6 +84,7 @@ class Client:
         self.target = target
         self.limits = limits or Limits()
         self._session: aiohttp.ClientSession | None = None
+        self._pages: httpx.AsyncClient | None = None
         self._counter = 0
         self.backing_off = BackingOff()
         self.metrics_at: tuple[str, ...] = ()
@@ -101,12 +103,21 @@ class Client:
 
     async def __aenter__(self) -> Self:
         import aiohttp
+        import httpx
 
+        tls = self._ssl()
         headers = {"Accept-Encoding": "identity"}
+        self._pages = httpx.AsyncClient(
+            headers=headers,
+            verify=tls,
+            proxy=self.target.proxy,
+            trust_env=False,
+            timeout=httpx.Timeout(None, connect=self.limits.connect),
+        )
         if self.target.api_key:
             headers["Authorization"] = f"Bearer {self.target.api_key}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl(), ttl_dns_cache=3600),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, ttl_dns_cache=3600),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect),
             headers=headers,
             trust_env=False,
@@ -124,6 +135,8 @@ class Client:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+        if self._pages is not None:
+            await self._pages.aclose()
 
     def _ssl(self) -> ssl.SSLContext | bool:
         if not self.target.base_url.startswith("https"):
@@ -159,29 +172,29 @@ class Client:
         Raises:
             OSError or asyncio.TimeoutError: the server cannot be reached or does not answer.
         """
-        import aiohttp
+        import httpx
 
-        headers = None if key else {"Authorization": ""}
-        method = "GET" if body is None else "POST"
+        assert self._pages is not None, "the client is not open"
+        request = self._pages.build_request(
+            "GET" if body is None else "POST",
+            (base or self.places.get(path, self.target.base_url)) + path,
+            json=body,
+        )
+        if key and self.target.api_key:
+            request.headers["Authorization"] = f"Bearer {self.target.api_key}"
         try:
             async with asyncio.timeout(timeout):
-                async with self.session.request(
-                    method,
-                    (base or self.places.get(path, self.target.base_url)) + path,
-                    json=body,
-                    headers=headers,
-                    proxy=self.target.proxy,
-                    allow_redirects=False,
-                ) as answer:
-                    raw = await _bounded(answer.content)
-                    where = redact(answer.headers.get("Location", ""))
-                    text = raw.decode("utf-8", "replace")
-                    later = retry_after(answer.status, answer.headers)
-                    return Page(answer.status, text, where, later)
-        except ssl.SSLError as problem:
-            raise OSError(f"TLS: {problem}") from problem
-        except aiohttp.ClientError as problem:
+                answer = await self._pages.send(request, stream=True)
+                try:
+                    text = (await _bounded(answer)).decode("utf-8", "replace")
+                finally:
+                    await answer.aclose()
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
             raise OSError(redact(str(problem)) or type(problem).__name__) from problem
+        where = redact(answer.headers.get("Location", ""))
+        return Page(
+            answer.status_code, text, where, retry_after(answer.status_code, answer.headers)
+        )
 
     async def stream(
         self,
@@ -326,10 +339,10 @@ class Client:
             record.fail("cut", "the stream ended without [DONE]")
 
 
-async def _bounded(content: aiohttp.StreamReader) -> bytes:
+async def _bounded(answer: httpx.Response) -> bytes:
     """Return a whole page; raises OSError for one that is no page by its size."""
     pieces, size = [], 0
-    while piece := await content.readany():
+    async for piece in answer.aiter_bytes():
         pieces.append(piece)
         size += len(piece)
         if size > PAGE_LIMIT:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
+from qwendeploy.engines.metrics import parse_metrics
 from qwendeploy.verification.wire.client import Client, Page
-from qwendeploy.verification.wire.metrics import parse_metrics
 
 
 async def find_pages(client: Client) -> None:

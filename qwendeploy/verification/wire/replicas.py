@@ -12,8 +12,8 @@ import time
 from urllib.parse import urlsplit, urlunsplit
 
 from qwendeploy.documents import ServerFacts
+from qwendeploy.engines.metrics import Metrics, parse_metrics, together
 from qwendeploy.verification.wire.client import Client
-from qwendeploy.verification.wire.metrics import Metrics, parse_metrics, together
 from qwendeploy.verification.wire.target import is_loopback
 
 LOOKS = 3

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from qwendeploy.documents import ServerFacts
 from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
+from qwendeploy.engines.metrics import Metrics
 from qwendeploy.engines.vllm.engine import VLLM
 from qwendeploy.errors import EnvironmentProblem, UserError
 from qwendeploy.verification.loads.prompts import PromptMaker
 from qwendeploy.verification.wire.client import Client, Page
-from qwendeploy.verification.wire.metrics import Metrics
 from qwendeploy.verification.wire.places import find_pages
 from qwendeploy.verification.wire.records import Ratio, Record, ratio_of
 from qwendeploy.verification.wire.replicas import counts_for_others, replicas_seen, scrape
