@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from qwendeploy.documents.base import SCHEMA_VERSION, Document
+from qwendeploy.documents.disk import write_file
 from qwendeploy.documents.plan import Plan
 from qwendeploy.errors import DataError, UserError
 
@@ -136,13 +136,7 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
             raise UserError(
                 "exists with other content", where=str(path), hint="repeat with --force"
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_file(path, text.encode())
     except OSError as problem:
         raise UserError(
             f"cannot be written: {problem.strerror or problem}",

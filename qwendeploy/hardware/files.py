@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +13,7 @@ from pydantic import ValidationError
 
 from qwendeploy import __version__
 from qwendeploy.documents import Machine, MachineDocument, Tool
+from qwendeploy.documents.disk import write_file
 from qwendeploy.documents.files import dump_document, read_document
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.hardware.catalogue import Catalogue
@@ -188,38 +186,14 @@ def write_new(path: Path, data: bytes, *, force: bool = False) -> None:
     Raises:
         UserError: the file exists and not ``force``, or the place cannot be written.
     """
-    temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        Path(temporary).chmod(0o644)
-        if force:
-            Path(temporary).replace(path)
-        else:
-            _link(temporary, path)
+        write_file(path, data, 0o644, replace=force)
     except FileExistsError:
         raise UserError("exists already", where=str(path), hint="add --force") from None
     except OSError as problem:
         raise UserError(
             f"cannot be written: {problem.strerror or problem}", where=str(path)
         ) from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-
-
-def _link(temporary: str, path: Path) -> None:
-    """Give the file its name unless that is taken; some file systems have no hard links."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        if path.exists():
-            raise FileExistsError from None
-        Path(temporary).replace(path)
 
 
 def save_machine(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from qwendeploy.documents.disk import Content, write_file, write_files
 from qwendeploy.errors import UserError
 from qwendeploy.rendering.page import SECRET, SECRETS_FILE
 
@@ -53,7 +52,7 @@ def write(files: Mapping[str, tuple[str, int]], directory: Path, *, force: bool)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         changed, unchanged = _compare(files, directory, force=force)
-        _replace_all({name: files[name] for name in changed}, directory)
+        write_files({directory / name: _content(*files[name]) for name in changed})
         for name in unchanged:
             _set_mode(directory / name, files[name][1])
     except (FileExistsError, NotADirectoryError):
@@ -100,22 +99,8 @@ def _compare(
     return changed, unchanged
 
 
-def _replace_all(files: Mapping[str, tuple[str, int]], directory: Path) -> None:
-    staged: list[tuple[Path, Path]] = []
-    try:
-        for name, (text, mode) in files.items():
-            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
-            staged.append((Path(temporary), directory / name))
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).chmod(mode)
-        for source, target in staged:
-            source.replace(target)
-    finally:
-        for source, _ in staged:
-            source.unlink(missing_ok=True)
+def _content(text: str, mode: int) -> Content:
+    return Content(text.encode(), mode)
 
 
 def _set_mode(path: Path, mode: int) -> None:
@@ -169,7 +154,7 @@ def write_secrets(
             if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
         ]
         if text != present:
-            _replace_all({SECRETS_FILE: (text, SECRET)}, directory)
+            write_file(path, text.encode(), SECRET)
         elif stat.S_IMODE(path.stat().st_mode) != SECRET:
             path.chmod(SECRET)
             notes.append(f"{path} was readable by others; its mode is 0600 now")

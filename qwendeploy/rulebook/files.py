@@ -7,9 +7,9 @@ or in the user's cache directory. Either is used only if its digest is that of t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import DataError
 
 COMPILED = "compiled.json"
@@ -84,13 +85,8 @@ def cached_files(files: tuple[Path, ...], directory: Path) -> dict[str, Any]:
     if stored is not None:
         return stored
     parsed = parse_files(files)
-    try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        partial = cached.with_suffix(f".{os.getpid()}.part")
-        partial.write_text(json.dumps({"digest": digest, "files": parsed}), encoding="utf-8")
-        partial.replace(cached)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        write_file(cached, json.dumps({"digest": digest, "files": parsed}).encode())
     return parsed
 
 

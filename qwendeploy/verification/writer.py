@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from qwendeploy.documents import RunDocument
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import EnvironmentProblem, UserError
 
 RUN_FILE = "run.json"
@@ -20,19 +19,7 @@ def write_atomically(path: Path, text: str) -> None:
         EnvironmentProblem: the directory cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        write_file(path, text.encode(), 0o644)
     except OSError as problem:
         raise EnvironmentProblem(
             f"cannot be written: {problem.strerror or problem}", where=str(path)
