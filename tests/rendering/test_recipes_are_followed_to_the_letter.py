@@ -26,7 +26,7 @@ ABOVE = re.compile(r"In `([^`]+)` put this above `([^`]+)`")
 SHOWN = {
     "A rule": "More seats than any measured series had",
     "A measurement": "Example Card 48GB",
-    "An engine release": "v0.34.0",
+    "An engine release": "0.34.0",
     "A finding of the audit": "A served name with a blank",
     "A new artefact kind": "nomad.json",
 }
