@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from qwendeploy.errors import DataError
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.kv_layout import NATIVE_LENGTH, KvLayout, kv_layout
+from qwendeploy.models.kv_layout import KvLayout, kv_layout
 from qwendeploy.models.memory import blocks_from_bytes, pool_blocks, requested_bytes
 from qwendeploy.models.rest_term import (
     RestCoefficients,
@@ -70,7 +71,7 @@ class PoolQuestion:
     fork: bool = False
     files_band_gib: float = 0.0
     """Half width of what is known of the files' size."""
-    max_model_len: int = NATIVE_LENGTH
+    max_model_len: int = QWEN_27B.native_context
     weights_gib: float | None = None
     """On each rank as a server logged it; ``None`` is computed from the files."""
     kv_cache_bytes: int | None = None

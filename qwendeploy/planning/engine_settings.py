@@ -6,10 +6,9 @@ from qwendeploy.documents import Workload
 from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.family.geometry import QWEN_27B
 
 LLAMA = "llama.cpp"
-SIZES = (1, 2, 4, 8)
-"""Tensor-parallel sizes that both engines split this model by."""
 
 
 def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
@@ -74,7 +73,7 @@ def check_layout(pins: Pins, cards: int) -> None:
     if tp <= cards and pins.replicas is not None:
         fits.insert(0, f"--replicas {cards // tp}")
     elif pins.tp is not None:
-        fits.insert(0, f"--tp {max(size for size in SIZES if size <= max(1, cards // replicas))}")
+        fits.insert(0, f"--tp {QWEN_27B.largest_tensor_parallel(cards // replicas)}")
     raise UserError(
         f"{tp * replicas} cards are asked for, the machine has {cards}",
         where=where,

@@ -14,16 +14,18 @@ from qwendeploy.documents.request import Pins
 from qwendeploy.engines.llama_cpp.memory import GgufMemory, gguf_memory, largest_context
 from qwendeploy.evidence.box import Box
 from qwendeploy.evidence.knowledge import Knowledge
-from qwendeploy.models.kv_layout import NATIVE_LENGTH
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.family.names import SERVED_NAME
 from qwendeploy.planning.candidate import Candidate, Rejection, SlotMemory, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.settings import OPTION, SERVED_NAME, Chosen, merge_settings
+from qwendeploy.planning.settings import OPTION, Chosen, merge_settings
 from qwendeploy.rulebook.fields import Pass
 from qwendeploy.tables.checkpoints import CheckpointRow
 from qwendeploy.units import GIB, MIB
 
 ENGINE = "llama.cpp"
+NATIVE = QWEN_27B.native_context
 CACHE_TYPES: dict[KvDtype, str] = {"bf16": "f16", "fp8": "q8_0"}
 """llama.cpp's cache types that keep as many bits as ours."""
 PHYSICAL_BATCH = 512
@@ -35,8 +37,6 @@ DISPLAY_GIB = 0.7
 WINDOWS_GIB = 2.0
 """Left besides under WSL2: the Windows desktop holds 1 to 2 GiB of the card that nothing inside
 sees (https://github.com/syv-ai/qwen38-27b-rtx3090/issues/21)."""
-SIZES = (1, 2, 4, 8)
-"""Cards that one server is split over by tensors."""
 PROJECTOR_GIB = 0.86
 """The image projector in 16 bits, whole on one card: 27.781 B parameters of the checkpoint less the
 27.32 B of its text and MTP layers (checkpoints.csv)."""
@@ -59,7 +59,7 @@ def gguf_options(
             continue  # how a server is told these files apart is not on record
         if pins.checkpoint not in (None, row.name) or pins.quant not in (None, row.quant):
             continue
-        for tp in SIZES if pins.tp is None else (pins.tp,):
+        for tp in QWEN_27B.tensor_parallel_sizes if pins.tp is None else (pins.tp,):
             replicas = pins.replicas or max(1, min(box.count // tp, workload.concurrency))
             if tp * replicas > box.count:
                 continue
@@ -161,13 +161,13 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
     """Return the most slots of the longest context that fit, up to the requests in flight."""
     length = scene.pins.max_model_len or scene.workload.max_context
     length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
-    if length > NATIVE_LENGTH:
+    if length > NATIVE:
         # lifted by YaRN only from August 2026 on (https://github.com/ggml-org/llama.cpp/pull/28030)
         return Rejection(
             "context-above-native",
-            f"the server cuts a slot of {length:,} tokens to the model's own {NATIVE_LENGTH:,}",
-            missed_by=f"{length - NATIVE_LENGTH:,} tokens",
-            would_return=f"--ctx {NATIVE_LENGTH} or less",
+            f"the server cuts a slot of {length:,} tokens to the model's own {NATIVE:,}",
+            missed_by=f"{length - NATIVE:,} tokens",
+            would_return=f"--ctx {NATIVE} or less",
         )
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
     budget = budget_gib(scene)

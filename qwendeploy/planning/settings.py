@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Option
+from qwendeploy.family.names import SERVED_NAME
 from qwendeploy.planning.scene import Scene
 from qwendeploy.rulebook.book import Fired
 
-SERVED_NAME = "qwen3.6-27b"
 OPTION = "option"
 """Stands where a rule's id would: the flag spells out the chosen option."""
 

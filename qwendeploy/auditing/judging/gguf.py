@@ -21,7 +21,7 @@ from qwendeploy.documents import Option
 from qwendeploy.documents.option import KvDtype
 from qwendeploy.engines.llama_cpp.memory import GgufMemory, largest_context
 from qwendeploy.errors import UserError
-from qwendeploy.models.kv_layout import FULL_LAYERS, NATIVE_LENGTH
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.planning.gguf import (
     CACHE_TYPES,
     PHYSICAL_BATCH,
@@ -33,7 +33,7 @@ from qwendeploy.planning.gguf import (
 )
 from qwendeploy.tables.checkpoints import checkpoint_rows
 
-LAYERS = 64
+LAYERS, NATIVE = QWEN_27B.layers, QWEN_27B.native_context
 AUTO_SLOTS = 4
 """Slots where none are stated; they share the whole context."""
 BY_TENSORS = ("tensor", "row")
@@ -191,17 +191,17 @@ def gguf_findings(understood: Understood) -> Iterator[Finding]:
 
 def _length(launch: GgufLaunch, place: Place) -> Iterator[Finding]:
     length = launch.slot_context or 0
-    if length <= NATIVE_LENGTH or launch.settings.text("--rope-scaling") == "yarn":
+    if length <= NATIVE or launch.settings.text("--rope-scaling") == "yarn":
         return
     yield Finding(
         "context-above-native",
         "warning",
         f"--ctx-size {launch.context}",
         place,
-        f"a slot is cut to the model's own {NATIVE_LENGTH:,} tokens; the cache of the rest is "
+        f"a slot is cut to the model's own {NATIVE:,} tokens; the cache of the rest is "
         "allocated and never used",
-        f"--ctx-size {NATIVE_LENGTH}, or --rope-scaling yarn with --rope-scale and "
-        f"--yarn-orig-ctx {NATIVE_LENGTH}",
+        f"--ctx-size {NATIVE}, or --rope-scaling yarn with --rope-scale and "
+        f"--yarn-orig-ctx {NATIVE}",
         "wasteful",
     )
 
@@ -254,7 +254,7 @@ def _needs(
         high += PROJECTOR_GIB
         low += PROJECTOR_GIB if images == "on" else 0.0
     if "draft-mtp" in (settings.text("--spec-type") or ""):
-        extra = need.cache_gib / FULL_LAYERS
+        extra = need.cache_gib / QWEN_27B.attention_layers
         low, high = low + extra, high + extra + DRAFT_BUFFERS_GIB
     return need, low, high
 
@@ -268,7 +268,7 @@ def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[F
         return
     if any(FORK_CACHE_TYPES.match(kind) for kind in launch.cache_types):
         return
-    length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE_LENGTH)
+    length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE)
     try:
         need, low, high = _needs(launch, length, count, layers / LAYERS)
         whole_high = _needs(launch, length, count)[2]

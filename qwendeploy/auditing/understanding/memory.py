@@ -10,7 +10,8 @@ from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import nearest_choice
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
-from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES, drafter_slides
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.models.kv_layout import drafter_slides
 from qwendeploy.models.memory import (
     blocks_held,
     blocks_reserved,
@@ -198,7 +199,7 @@ def why_no_pool(understood: Understood) -> str:
     """Return what keeps the memory model from a figure, in words."""
     checkpoint, machine = understood.checkpoint, understood.context.machine
     known = {
-        "the tensor-parallel size": understood.number("tp") in TENSOR_PARALLEL_SIZES,
+        "the tensor-parallel size": understood.number("tp") in QWEN_27B.tensor_parallel_sizes,
         "--max-model-len": understood.number("max_model_len") is not None,
         "whether prefixes are cached (its default turns on the release)": understood.value(
             "prefix_cache"
@@ -246,7 +247,7 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
     cached = understood.value("prefix_cache")
     if checkpoint is None or not checkpoint.like_27b or understood.launch.engine != "vllm":
         return None
-    if tp not in TENSOR_PARALLEL_SIZES or length is None or cached is None:
+    if tp not in QWEN_27B.tensor_parallel_sizes or length is None or cached is None:
         return None
     if understood.spec_tokens is None or understood.spec.symbolic:
         return None

@@ -10,18 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qwendeploy.errors import UserError
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.kv_layout import (
-    CONV_CHANNELS,
-    CONV_KERNEL,
-    FULL_LAYERS,
-    GDN_HEAD_DIM,
-    GDN_LAYERS,
-    GDN_VALUE_HEADS,
-    HEAD_DIM,
-    KV_HEADS,
-)
 from qwendeploy.units import GIB, MIB
 
 _CACHE_BYTES = {
@@ -37,10 +28,11 @@ _CACHE_BYTES = {
 }
 """Bytes a value: ggml block formats hold 32 values with their scales."""
 STATE_BYTES = (
-    GDN_LAYERS * 4 * ((CONV_KERNEL - 1) * CONV_CHANNELS + GDN_VALUE_HEADS * GDN_HEAD_DIM**2)
+    QWEN_27B.state_layers
+    * 4
+    * ((QWEN_27B.conv_kernel - 1) * QWEN_27B.conv_channels + QWEN_27B.state_values)
 )
 """One sequence's recurrent and convolution state, float32."""
-VOCABULARY = 248320
 WORKSPACE_LOW_GIB = 0.4
 """CUDA context and kernels alone."""
 WORKSPACE_HIGH_GIB = 1.5
@@ -59,13 +51,12 @@ class GgufMemory:
 
 
 def cache_bytes_per_token(cache_type_k: str = "f16", cache_type_v: str = "f16") -> float:
-    """Return the KV bytes of one token over the 16 full-attention layers.
+    """Return the KV bytes of one token over the full-attention layers.
 
     Raises:
         UserError: the cache type is not one of llama.cpp's.
     """
-    values = FULL_LAYERS * KV_HEADS * HEAD_DIM
-    return values * (_type_bytes(cache_type_k) + _type_bytes(cache_type_v))
+    return QWEN_27B.kv_values_per_token * (_type_bytes(cache_type_k) + _type_bytes(cache_type_v))
 
 
 def gguf_memory(
@@ -84,7 +75,7 @@ def gguf_memory(
     """
     cache = context * cache_bytes_per_token(cache_type_k, cache_type_v) / GIB
     states = slots * STATE_BYTES / GIB
-    logits = physical_batch * VOCABULARY * 4 / GIB
+    logits = physical_batch * QWEN_27B.vocabulary * 4 / GIB
     low, high = WORKSPACE_LOW_GIB + logits / 2, WORKSPACE_HIGH_GIB + logits
     middle = (low + high) / 2
     basis = "cache by arithmetic; buffers as a range"
@@ -102,7 +93,7 @@ def largest_context(
     cache_type_k: str = "f16",
     cache_type_v: str = "f16",
     reserve_gib: float = 0.3,
-    ceiling: int = 262144,
+    ceiling: int = QWEN_27B.native_context,
 ) -> int:
     """Return the longest total context that fits with room for the upper end of the buffers.
 
