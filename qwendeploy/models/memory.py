@@ -140,6 +140,11 @@ def largest_max_model_len(layout: KvLayout, blocks: int, ceiling: int = NATIVE) 
     return min(edges * layout.block_tokens, ceiling)
 
 
+def short_step(layout: KvLayout, batched_tokens: int) -> bool:
+    """Say whether a scheduler step is too short: with prefix caching it holds one block."""
+    return layout.states_reserved > layout.states_held and batched_tokens < layout.block_tokens
+
+
 class Limit(StrEnum):
     """What binds: the reason why a server does not start, or what caps it when it does."""
 
@@ -176,8 +181,8 @@ def starts(
     """Return whether the pool lets the engine start.
 
     It refuses when no cache is left, when one full-length request does not fit, when graphs of
-    full decode steps are captured for more seats than there are state blocks, and, with prefix
-    caching (state kept at block edges), when a scheduler step is shorter than one block.
+    full decode steps are captured for more seats than there are state blocks, and when a step is
+    too short.
     """
     needed = blocks_reserved(layout, max_model_len)
     longest = largest_max_model_len(layout, blocks, ceiling=max(max_model_len, NATIVE))
@@ -187,7 +192,6 @@ def starts(
         return StartCheck(False, Limit.LENGTH, blocks, needed, longest)
     if full_graphs and max_num_seqs > blocks:
         return StartCheck(False, Limit.SEATS, blocks, max_num_seqs, longest)
-    aligned = layout.states_reserved > layout.states_held
-    if aligned and max_num_batched_tokens and max_num_batched_tokens < layout.block_tokens:
+    if max_num_batched_tokens and short_step(layout, max_num_batched_tokens):
         return StartCheck(False, Limit.STEP, blocks, layout.block_tokens, longest)
     return StartCheck(True, Limit.NOTHING, blocks, needed, longest)

@@ -21,6 +21,7 @@ from qwendeploy.documents import (
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.evidence.memory_view import Load
 from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Figure
 from qwendeploy.planning.candidate import Candidate, Rejection
@@ -29,7 +30,7 @@ from qwendeploy.planning.narration.headlines import meant
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.plan_warnings import rule_warnings
-from qwendeploy.planning.predictions import Load, cell
+from qwendeploy.planning.predictions import cell
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
 from qwendeploy.planning.resolve import resolve
