@@ -229,8 +229,8 @@ def _binds(judged: Judged) -> str:
     if view is None:
         return "not known"
     if view.lacks_length:
-        return "weights" if view.answer.weights.value >= view.answer.budget_gib else "max_model_len"
+        return "weights" if view.pool.weights.value >= view.pool.budget_gib else "max_model_len"
     if view.lacks_seats:
         return "max_num_seqs"
     seats = view.max_num_seqs or 0
-    return "max_num_seqs" if seats <= view.short_requests else "blocks"
+    return "max_num_seqs" if seats <= view.pool.short_requests else "blocks"

@@ -228,12 +228,12 @@ def _pool_error(expect: dict[str, Any], judged: Judged) -> float | None:
     wanted = expect.get("pool_blocks")
     if wanted is None or judged.view is None:
         return None
-    pool = judged.view.blocks
+    pool = judged.view.pool.count
     low, high = expect.get("pool_blocks_range") or (wanted, wanted)
     if low <= pool <= high:
         return 0.0
     if wanted == 0:
-        return 0.0 if pool < judged.view.needed else 1.0
+        return 0.0 if pool < judged.view.pool.per_request else 1.0
     return float(min(abs(pool - low), abs(pool - high)) / wanted)
 
 

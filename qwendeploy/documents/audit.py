@@ -83,7 +83,7 @@ class AuditedLaunch(Model):
     content: Content = Content.MIXED
     contexts: Literal["shared", "separate"] = "separate"
     engines: int = 1
-    """Alike engines of the file that share ``concurrency``; rates and changes are of them all."""
+    """Alike engines of the file that share ``concurrency``; figures and changes are of them all."""
     first_engine: str | None = None
     """Of such engines the first one, for those that follow it."""
     doubt: str | None = None

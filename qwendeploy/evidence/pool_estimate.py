@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from qwendeploy.errors import DataError
+from qwendeploy.evidence.memory_view import Pool
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.kv_layout import NATIVE_LENGTH, KvLayout, kv_layout
+from qwendeploy.models.kv_layout import KvLayout, kv_layout
 from qwendeploy.models.memory import blocks_from_bytes, pool_blocks, requested_bytes
 from qwendeploy.models.rest_term import (
     RestCoefficients,
@@ -70,22 +72,11 @@ class PoolQuestion:
     fork: bool = False
     files_band_gib: float = 0.0
     """Half width of what is known of the files' size."""
-    max_model_len: int = NATIVE_LENGTH
+    max_model_len: int = QWEN_27B.native_context
     weights_gib: float | None = None
     """On each rank as a server logged it; ``None`` is computed from the files."""
     kv_cache_bytes: int | None = None
     """``--kv-cache-memory-bytes``: the pool's bytes are stated and nothing is profiled."""
-
-
-@dataclass(frozen=True)
-class PoolAnswer:
-    """The pool and what the budget is spent on, GiB on each rank."""
-
-    layout: KvLayout
-    blocks: Estimate
-    budget_gib: float
-    weights: Estimate
-    rest: Estimate
 
 
 @cache
@@ -252,7 +243,7 @@ def estimate_pool(
     question: PoolQuestion,
     known: Iterable[BudgetRow] | KnownStarts | None = None,
     coefficients: RestCoefficients | None = None,
-) -> PoolAnswer:
+) -> Pool:
     """Return the pool of a server that has not started.
 
     ``known`` starts default to every row of benchdata/memory_budget.csv; pass none of them to
@@ -270,7 +261,8 @@ def estimate_pool(
         stated = Estimate(
             blocks, blocks, blocks, layout.kind, basis="bytes of the cache as stated", level=1.0
         )
-        return PoolAnswer(layout, stated, budget, weights, rest_gib(rest_inputs(question), terms))
+        rest = rest_gib(rest_inputs(question), terms)
+        return Pool(layout, stated, budget, weights, rest, question.max_model_len)
     if known is None:
         known = shipped_starts()
     elif not isinstance(known, KnownStarts):
@@ -293,7 +285,7 @@ def estimate_pool(
     )
     if alike and alike[0].use == "here":
         pool = replace(pool, kind=_kind_here(question, alike), basis=rest.basis)
-    return PoolAnswer(layout, pool, budget, weights, rest)
+    return Pool(layout, pool, budget, weights, rest, question.max_model_len)
 
 
 def _shifted(rest: Estimate, shift: float) -> Estimate:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qwendeploy.documents import Option
-from qwendeploy.evidence.transfer_rows import DEAD_DRAFT, DFLASH_BLOCK, dflash_collapses
+from qwendeploy.evidence.transfer_rows import DEAD_DRAFT, dflash_collapses
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.tables.series import Series
 
 FEWEST_CELLS = 6
@@ -41,7 +42,7 @@ def _of_a_fault(series: Series, option: Option) -> bool:
         return True
     if key.spec_method != "dflash":
         return False
-    if (key.spec_tokens or 0) > DFLASH_BLOCK:
+    if (key.spec_tokens or 0) > QWEN_27B.block_drafter.longest_block:
         return True
     collapsed = dflash_collapses(series.fork is not None, key.engine_version)
     return collapsed and not dflash_collapses(option.fork, option.engine_version)

@@ -16,6 +16,7 @@ from functools import cache
 
 from qwendeploy.documents import Option
 from qwendeploy.evidence.box import Box
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.models.kernels import READ_BYTES, gguf_bits, weights_read
 from qwendeploy.models.speculation import ALIASES, curve_for
 from qwendeploy.models.transfer import Features, Link, TransferFit
@@ -68,8 +69,6 @@ COLLAPSE = 32768
 DEAD_DRAFT = 0.02
 """Acceptance at which drafting is broken: the study's working drafts sample 0.09 to 0.87, the one
 that yields nothing 0.005 (finding C13)."""
-DFLASH_BLOCK = 15
-"""Draft tokens that the drafter's block of 16 holds beside the target's own."""
 MOST_PREFILL = 0.6
 """Share of a closed loop's time spent on prompts above which what is left says little."""
 LOOP_DOUBT, PREFILL_DOUBT = 0.12, 0.12
@@ -233,7 +232,7 @@ def set_aside(row: DecodeRow) -> str | None:
         return "unlike cards"
     if row.quant == "nvfp4" and _nvfp4_is_broken(row):
         return "NVFP4 on an image whose kernels are known to be broken"
-    if method == "dflash" and (row.spec_tokens or 0) > DFLASH_BLOCK:
+    if method == "dflash" and (row.spec_tokens or 0) > QWEN_27B.block_drafter.longest_block:
         return "more draft tokens than the drafter's block of 16 holds"
     collapses = dflash_collapses(row.fork is not None, row.engine_version)
     if method == "dflash" and collapses and (row.context or 0) > COLLAPSE:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from qwendeploy.family.geometry import QWEN_27B
+
 FP8_CAPABILITY = 8.9
 FP4_CAPABILITY = 10.0
 CUTLASS_BYTES = 1.9
@@ -54,17 +56,15 @@ GGUF_BITS: dict[str, float] = {
 tensors in 16 bits, from the size of the published file."""
 _BITS_STATED = re.compile(r"([\d.]+)bpw")
 _BITS_NAMED = re.compile(r"(?:^|-)i?q(\d)")
-STATE_LAYERS = 48
-LAYER_PARAMS = 24.35e9
-HEAD_BYTES = 2.54e9
+HEAD_BYTES = 2 * QWEN_27B.head_parameters
 """The output head in bf16, read once by every step and every draft pass."""
-HEAD_PARAMS, MTP_PARAMS = 1.27e9, 0.425e9
 GGUF_HEAD_BITS = 6.56
 """llama.cpp keeps the output head at 6 bits (Q6_K) in its formats of fewer bits."""
 MTP_BYTES = {"fp8": 0.43e9}
 """The MTP layer; checkpoints other than FP8 keep it in bf16."""
-EMBEDDING_BYTES, VISION_BYTES = 2.54e9, 0.92e9
-"""Embedding (1.27 B) and vision (0.46 B) in bf16: on disk, but not read by a decode step."""
+VISION_BYTES = 2 * QWEN_27B.vision_parameters
+"""Vision tower in bf16: on disk, but not read by a decode step, as the embedding (of the head's
+size) is not."""
 
 
 GENERATIONS: tuple[tuple[float, float, str], ...] = (
@@ -147,7 +147,7 @@ def kept_wide(read_bytes: float | None) -> float:
     """
     if read_bytes is None:
         read_bytes = READ_BYTES["nvfp4"]
-    narrow, wide = LAYER_PARAMS * 4.5 / 8, LAYER_PARAMS * 2
+    narrow, wide = QWEN_27B.layer_parameters * 4.5 / 8, QWEN_27B.layer_parameters * 2
     return min(max((read_bytes - HEAD_BYTES - narrow) / (wide - narrow), 0.0), 1.0)
 
 
@@ -172,8 +172,9 @@ def draft_pass_bytes(quant: str) -> float:
     """Return what one MTP pass reads over all ranks: its layer and the output head."""
     bits = gguf_bits(quant)
     if bits is None:
-        return MTP_BYTES.get(quant, 2 * MTP_PARAMS) + HEAD_BYTES
-    return (MTP_PARAMS * bits + HEAD_PARAMS * max(bits, GGUF_HEAD_BITS)) / 8
+        return MTP_BYTES.get(quant, 2 * QWEN_27B.mtp_parameters) + HEAD_BYTES
+    head = QWEN_27B.head_parameters * max(bits, GGUF_HEAD_BITS)
+    return (QWEN_27B.mtp_parameters * bits + head) / 8
 
 
 def weights_read(
@@ -186,18 +187,19 @@ def weights_read(
     """
     if checkpoint_bytes is not None:
         drafter = 0.43e9 if quant == "fp8" else 0.85e9
-        unread = EMBEDDING_BYTES + (VISION_BYTES if vision else 0.0) + drafter
+        unread = HEAD_BYTES + (VISION_BYTES if vision else 0.0) + drafter
         return max(checkpoint_bytes - unread, 8e9)
     bits = gguf_bits(quant)
     if bits is not None:
-        return 25.62e9 * bits / 8
+        return QWEN_27B.linear_parameters * bits / 8
     return READ_BYTES.get(quant, READ_BYTES["bf16"])
 
 
 def state_bytes(drafted: int, element: int = 4) -> float:
     """Return the Gated DeltaNet state of one sequence over all layers and ranks, in bytes.
 
-    Per layer a convolution window of ``3 + K`` positions over 10,240 channels in 16 bits and 48
-    heads of 128 x 128 in ``element`` bytes.
+    Per layer a convolution window of ``3 + K`` positions in 16 bits and the recurrent state in
+    ``element`` bytes.
     """
-    return STATE_LAYERS * ((3 + drafted) * 10240 * 2 + 48 * 128 * 128 * element)
+    window = (QWEN_27B.conv_kernel - 1 + drafted) * QWEN_27B.conv_channels * 2
+    return float(QWEN_27B.state_layers * (window + QWEN_27B.state_values * element))

@@ -15,34 +15,16 @@ from enum import StrEnum
 from typing import TypeVar
 
 from qwendeploy.errors import UserError
+from qwendeploy.family.geometry import QWEN_27B, Geometry
 from qwendeploy.figures import Kind
 from qwendeploy.versions import release_of
 
 T = TypeVar("T")
 
-FULL_LAYERS = 16
-"""Full-attention layers of the 64 (Qwen3.6-27B config: full_attention_interval 4)."""
-GDN_LAYERS = 48
-KV_HEADS = 4
-HEAD_DIM = 256
-GDN_KEY_HEADS = 16
-GDN_VALUE_HEADS = 48
-GDN_HEAD_DIM = 128
-"""Key and value dimension of a GDN head."""
-CONV_KERNEL = 4
-CONV_CHANNELS = 2 * GDN_KEY_HEADS * GDN_HEAD_DIM + GDN_VALUE_HEADS * GDN_HEAD_DIM
 ACTIVATION_BYTES = 2
 """The convolution state is kept in the model's 16-bit type."""
 BLOCK_ALIGNMENT = 16
 """Attention blocks are a multiple of this many tokens."""
-DFLASH_LAYERS = 5
-DFLASH_SLIDING_LAYERS = 4
-DFLASH_WINDOW = 2048
-"""Sliding window of the DFlash drafter (z-lab/Qwen3.6-27B-DFlash config)."""
-NATIVE_LENGTH = 262144
-"""max_position_embeddings of Qwen3.6-27B."""
-TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
-"""Sizes that divide 24 query heads, 16 key and 48 value heads of the GDN layers."""
 
 _KV_BYTES = {
     "auto": 2,
@@ -138,6 +120,7 @@ def kv_layout(
     max_num_batched_tokens: int = 8192,
     engine_version: str | None = None,
     fork: bool = False,
+    model: Geometry = QWEN_27B,
 ) -> KvLayout:
     """Return the layout of an option.
 
@@ -149,28 +132,32 @@ def kv_layout(
         UserError: the tensor-parallel size does not divide the model's heads, or the arithmetic
             of the draft method or cache type is not known.
     """
-    if tp not in TENSOR_PARALLEL_SIZES:
+    if tp not in model.tensor_parallel_sizes:
+        heads = f"{model.query_heads}, {model.state_key_heads} and {model.state_value_heads}"
+        *most, last = model.tensor_parallel_sizes
         raise UserError(
-            f"tensor-parallel size {tp} does not divide the model's 24, 16 and 48 heads",
-            hint="1, 2, 4 and 8 do",
+            f"tensor-parallel size {tp} does not divide the model's {heads} heads",
+            hint=f"{', '.join(map(str, most))} and {last} do",
         )
     drafter = _lookup(_DRAFTERS, spec_method, "draft method")
     kv_bytes = _lookup(_KV_BYTES, kv_cache_dtype, "KV cache type")
     state_bytes = _lookup(_STATE_BYTES, state_dtype, "state cache type")
     drafted = spec_tokens if spec_method != "none" else 0
-    head_bytes = HEAD_DIM * kv_bytes + _SCALE_BYTES.get(kv_cache_dtype, 0)
-    token_bytes = 2 * max(1, KV_HEADS // tp) * head_bytes
-    state = (CONV_KERNEL - 1 + drafted) * (CONV_CHANNELS // tp) * ACTIVATION_BYTES
-    state += (GDN_VALUE_HEADS // tp) * GDN_HEAD_DIM * GDN_HEAD_DIM * state_bytes
+    head_bytes = model.head_dim * kv_bytes + _SCALE_BYTES.get(kv_cache_dtype, 0)
+    token_bytes = 2 * max(1, model.kv_heads // tp) * head_bytes
+    state = (model.conv_kernel - 1 + drafted) * (model.conv_channels // tp) * ACTIVATION_BYTES
+    state += model.state_values // tp * state_bytes
     block = BLOCK_ALIGNMENT * _ceil_div(state, BLOCK_ALIGNMENT * token_bytes)
-    group_size, attention_groups, window = _groups(drafter, sliding_drafter, max_num_batched_tokens)
+    group_size, attention_groups, window = _groups(
+        model, drafter, max_num_batched_tokens if sliding_drafter else None
+    )
     kind, basis = layout_evidence(engine_version, fork=fork, drafter=drafter)
     return KvLayout(
         block_tokens=block,
         page_bytes=block * token_bytes,
         group_size=group_size,
         attention_groups=attention_groups,
-        state_groups=_ceil_div(GDN_LAYERS, group_size),
+        state_groups=_ceil_div(model.state_layers, group_size),
         states_reserved=(2 if prefix_cache else 1) + drafted,
         states_held=1 + drafted,
         spec_tokens=drafted,
@@ -180,20 +167,21 @@ def kv_layout(
     )
 
 
-def _groups(drafter: Drafter, sliding: bool, batched_tokens: int) -> tuple[int, int, int]:
+def _groups(model: Geometry, drafter: Drafter, step: int | None) -> tuple[int, int, int]:
     """Return group size, attention groups and window tokens.
 
-    Layers are bucketed by identical cache spec; the smallest bucket sets the group size. The
-    sliding group's count reproduces the 1,407 blocks of the fork's v3 at 262,144 tokens.
+    Layers are bucketed by identical cache spec; the smallest bucket sets the group size. ``step``:
+    batched tokens where sliding layers have a group of their own, else ``None``. The sliding
+    group's count reproduces the 1,407 blocks of the fork's v3 at 262,144 tokens.
     """
     if drafter is Drafter.FIVE_LAYERS:
-        if sliding:
-            full = FULL_LAYERS + DFLASH_LAYERS - DFLASH_SLIDING_LAYERS
-            window = DFLASH_WINDOW - 1 + batched_tokens
-            return DFLASH_LAYERS, _ceil_div(full, DFLASH_LAYERS), window
-        return DFLASH_LAYERS, _ceil_div(FULL_LAYERS, DFLASH_LAYERS) + 1, 0
-    extra = 1 if drafter is Drafter.LIKE_LAYER else 0
-    return FULL_LAYERS + extra, 1, 0
+        block = model.block_drafter
+        if step is not None:
+            full = model.attention_layers + block.layers - block.sliding_layers
+            return block.layers, _ceil_div(full, block.layers), block.window - 1 + step
+        return block.layers, _ceil_div(model.attention_layers, block.layers) + 1, 0
+    extra = model.mtp_layers if drafter is Drafter.LIKE_LAYER else 0
+    return model.attention_layers + extra, 1, 0
 
 
 def layout_evidence(

@@ -12,12 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.models.estimate import Estimate
 
-KV_HEADS = 4
-"""Key and value heads of a full-attention layer (published configuration)."""
-TENSOR_PARALLEL = (1, 2, 4, 8)
-"""Sizes that the head counts allow."""
 ROUTING_LOSS = 0.05
 """Share by which the low end of replicas stays under their sum: routing and the shared host."""
 
@@ -37,7 +34,7 @@ class Layout:
     @property
     def wasteful(self) -> bool:
         """Whether ranks hold copies of KV heads."""
-        return self.tp > KV_HEADS
+        return self.tp > QWEN_27B.kv_heads
 
 
 def layouts(gpus: int) -> tuple[Layout, ...]:
@@ -46,7 +43,7 @@ def layouts(gpus: int) -> tuple[Layout, ...]:
         raise ValueError(f"{gpus} GPUs hold no server")
     found = [
         Layout(tp, replicas)
-        for tp in TENSOR_PARALLEL
+        for tp in QWEN_27B.tensor_parallel_sizes
         if tp <= gpus
         for replicas in range(1, gpus // tp + 1)
     ]
@@ -55,9 +52,9 @@ def layouts(gpus: int) -> tuple[Layout, ...]:
 
 def why_not(tp: int) -> str | None:
     """Return why a tensor-parallel size cannot start, ``None`` if it can."""
-    if tp in TENSOR_PARALLEL:
+    if tp in QWEN_27B.tensor_parallel_sizes:
         return None
-    return f"tp {tp} does not divide the {KV_HEADS} KV heads; 1, 2, 4 (and 8, wasteful) do"
+    return f"tp {tp} does not divide the {QWEN_27B.kv_heads} KV heads; 1, 2, 4 (and 8, wasteful) do"
 
 
 def replicas(one: Estimate, count: int) -> Estimate:

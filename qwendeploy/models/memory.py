@@ -11,10 +11,13 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import weakest
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.kv_layout import NATIVE_LENGTH, KvLayout
+from qwendeploy.models.kv_layout import KvLayout
 from qwendeploy.units import GIB, MIB
+
+NATIVE = QWEN_27B.native_context
 
 NULL_BLOCKS = 1
 """The engine keeps one block as a placeholder: usage counts against num_blocks − 1."""
@@ -111,7 +114,7 @@ def full_length_requests(layout: KvLayout, blocks: int, max_model_len: int) -> i
 
 
 def longest_context_for(
-    layout: KvLayout, blocks: int, concurrency: int, max_model_len: int = NATIVE_LENGTH
+    layout: KvLayout, blocks: int, concurrency: int, max_model_len: int = NATIVE
 ) -> int:
     """Return the longest context in tokens at which ``concurrency`` requests all run; 0 if none.
 
@@ -131,10 +134,15 @@ def _edges_within(layout: KvLayout, budget: int, ceiling: int) -> int:
     return edges
 
 
-def largest_max_model_len(layout: KvLayout, blocks: int, ceiling: int = NATIVE_LENGTH) -> int:
+def largest_max_model_len(layout: KvLayout, blocks: int, ceiling: int = NATIVE) -> int:
     """Return the largest ``--max-model-len`` with which one request still fits; 0 if none does."""
     edges = _edges_within(layout, blocks - layout.state_blocks_reserved, ceiling)
     return min(edges * layout.block_tokens, ceiling)
+
+
+def short_step(layout: KvLayout, batched_tokens: int) -> bool:
+    """Say whether a scheduler step is too short: with prefix caching it holds one block."""
+    return layout.states_reserved > layout.states_held and batched_tokens < layout.block_tokens
 
 
 class Limit(StrEnum):
@@ -173,18 +181,17 @@ def starts(
     """Return whether the pool lets the engine start.
 
     It refuses when no cache is left, when one full-length request does not fit, when graphs of
-    full decode steps are captured for more seats than there are state blocks, and, with prefix
-    caching (state kept at block edges), when a scheduler step is shorter than one block.
+    full decode steps are captured for more seats than there are state blocks, and when a step is
+    too short.
     """
     needed = blocks_reserved(layout, max_model_len)
-    longest = largest_max_model_len(layout, blocks, ceiling=max(max_model_len, NATIVE_LENGTH))
+    longest = largest_max_model_len(layout, blocks, ceiling=max(max_model_len, NATIVE))
     if blocks <= NULL_BLOCKS:
         return StartCheck(False, Limit.NO_ROOM, blocks, needed, longest)
     if needed > blocks:
         return StartCheck(False, Limit.LENGTH, blocks, needed, longest)
     if full_graphs and max_num_seqs > blocks:
         return StartCheck(False, Limit.SEATS, blocks, max_num_seqs, longest)
-    aligned = layout.states_reserved > layout.states_held
-    if aligned and max_num_batched_tokens and max_num_batched_tokens < layout.block_tokens:
+    if max_num_batched_tokens and short_step(layout, max_num_batched_tokens):
         return StartCheck(False, Limit.STEP, blocks, layout.block_tokens, longest)
     return StartCheck(True, Limit.NOTHING, blocks, needed, longest)

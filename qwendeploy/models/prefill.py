@@ -26,13 +26,7 @@ from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.isotonic import rising
 from qwendeploy.models.kernels import weights_read
 from qwendeploy.models.posterior import Array, Problem, derivatives, pack, unpack
-from qwendeploy.models.step import (
-    ATTENTION_FLOPS,
-    HIDDEN,
-    LAYERS,
-    LINEAR_PARAMS,
-    Features,
-)
+from qwendeploy.models.step import ATTENTION_FLOPS, MODEL, Features
 
 DEFAULT_CHUNK = 8192
 """Batched tokens of a row that states none."""
@@ -125,12 +119,12 @@ class PrefillModel:
         bf16 = np.asarray([x.bf16_tflops for x in f]) * 1e9 * tp
         read = np.asarray([(x.weights_bytes or weights_read(x.quant)) for x in f])
         bandwidth = np.asarray([x.bandwidth_gbps for x in f]) * 1e6 * tp
-        passes = np.asarray([1 + _draft_layers(x) / LAYERS for x in f])
-        self.matrix = 2 * LINEAR_PARAMS * n / peak * passes
+        passes = np.asarray([1 + _draft_layers(x) / MODEL.layers for x in f])
+        self.matrix = 2 * MODEL.linear_parameters * n / peak * passes
         self.attention = ATTENTION_FLOPS * n * n / 2 / bf16 * passes
         # Cards that talk through the host share its bridge: every rank's traffic adds up there.
         shared = np.where([x.link in ("pcie", "network") for x in f], tp / 2, 1.0)
-        self.bytes = 2 * LAYERS * n * HIDDEN * 2 * 2 * (tp - 1) / tp * shared / 1e6
+        self.bytes = 2 * MODEL.layers * n * MODEL.hidden * 2 * 2 * (tp - 1) / tp * shared / 1e6
         self.chunks = np.ceil(n / chunk)
         self.reading = self.chunks * read / bandwidth
         self.launched = np.asarray([float(x.kernel.name != "gguf") for x in f])
@@ -179,7 +173,7 @@ def half_rate(features: Features) -> bool:
 def _draft_layers(features: Features) -> float:
     if not features.drafted:
         return 0.0
-    return 5.0 if features.spec_method == "dflash" else 1.0
+    return float(MODEL.draft_layers("dflash" if features.spec_method == "dflash" else "mtp"))
 
 
 @dataclass(frozen=True)

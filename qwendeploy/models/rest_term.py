@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.units import GIB
@@ -31,11 +32,9 @@ LOAD_EXTRA_GIB = 0.15
 LOAD_BAND_GIB = 0.2
 """Half width: the largest miss of the computed against seven logged or published load sizes."""
 
-DFLASH_TAPS = 5
-HIDDEN = 5120
-TAP_BYTES = DFLASH_TAPS * HIDDEN * 2
-"""Bytes a batched token for the drafter's tapped hidden states (five layers, bf16, each rank)."""
-ROW_GIB = 248320 * 4 / GIB
+TAP_BYTES = QWEN_27B.block_drafter.tapped_layers * QWEN_27B.hidden * 2
+"""Bytes a batched token for the drafter's tapped hidden states (bf16, each rank)."""
+ROW_GIB = QWEN_27B.vocabulary * 4 / GIB
 """One row of logits over the vocabulary in float32."""
 MANY_SEATS = 256
 """Above this many seats the sampler's profile was seen to take three times the fitted memory."""

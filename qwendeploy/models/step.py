@@ -32,6 +32,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.models.kernels import (
     HEAD_BYTES,
     Kernel,
@@ -48,17 +49,13 @@ Array = NDArray[np.float64]
 Contexts = Literal["shared", "separate"]
 Link = Literal["nvlink", "pcie-p2p", "pcie", "unified", "network"]
 
-LAYERS = 64
-HIDDEN = 5120
-FULL_LAYERS = 16
-LINEAR_PARAMS = 25.62e9
-"""Parameters multiplied for every token: 24.35 B in the text layers, 1.27 B in the output head."""
-KV_BYTES_PER_TOKEN = 65536.0
-"""Keys and values of one token in the 16 full-attention layers at 2 bytes: 16*2*4 heads*256*2."""
-ATTENTION_FLOPS = 4 * 24 * 256 * FULL_LAYERS
-"""FLOPs of one query token against one context token: 4 * 24 heads * 256 * 16 layers."""
-DFLASH_BYTES = 3.46e9
-"""The five drafter layers in bf16 (1.73 B parameters), read once a step."""
+MODEL = QWEN_27B
+KV_BYTES_PER_TOKEN = 2.0 * 2 * MODEL.kv_values_per_token
+"""Keys and values of one token in the full-attention layers at 2 bytes."""
+ATTENTION_FLOPS = 4 * MODEL.query_heads * MODEL.head_dim * MODEL.attention_layers
+"""FLOPs of one query token against one context token."""
+DFLASH_BYTES = 2 * MODEL.block_drafter.parameters
+"""The drafter's layers in bf16, read once a step."""
 FORMAT = {name: "int4" for name in ("int4-autoround", "gptq-int4", "awq-int4")}
 """Quants whose layers have one format, groups of 4-bit integers: one kernel runs them."""
 KV_ELEMENT = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -242,13 +239,14 @@ class StepModel:
         self.gguf = np.asarray([k.name == "gguf" for k in kernels])
         self.least_ms = self.weights_ms / column([k.byte_factor for k in kernels])
         peak = column([k.tflops for k in kernels]) * 1e9  # FLOP per ms
-        self.flops_ms = 2 * LINEAR_PARAMS * self.tokens / (peak * self.tp)
+        self.flops_ms = 2 * MODEL.linear_parameters * self.tokens / (peak * self.tp)
         element = column([KV_ELEMENT.get(p.kv_cache_dtype, 1.0) for p in points])
         self.fp8_kv = element < 2.0
-        heads = np.minimum(self.tp, 4)  # eight ranks replicate the four KV heads
+        heads = np.minimum(self.tp, MODEL.kv_heads)  # more ranks hold copies
         self.kv_ms = KV_BYTES_PER_TOKEN * element / 2 * self.context / (heads * self.bandwidth)
-        draft_layers = np.where(self.mtp, self.k, np.where(self.dflash, 5.0, 0.0)) / FULL_LAYERS
-        self.kv_ms *= 1 + draft_layers
+        block = np.where(self.dflash, float(MODEL.block_drafter.layers), 0.0)
+        draft_layers = np.where(self.mtp, self.k, block)
+        self.kv_ms *= 1 + draft_layers / MODEL.attention_layers
         self.least_ms += np.where(self.separate, self.c, 1.0) * self.kv_ms
         bf16 = column([p.bf16_tflops for p in points]) * 1e9
         self.attention_ms = ATTENTION_FLOPS * self.tokens * self.context / (bf16 * self.tp)
@@ -262,11 +260,10 @@ class StepModel:
         self.many = self.tp > 1
         nvlink = np.asarray([p.link == "nvlink" for p in points])
         hops = np.where(nvlink, 1.0, self.tp - 1)  # one shot over NVLink, a ring elsewhere
-        self.reduces = np.where(self.many, 2.0 * LAYERS * hops, 0.0)
+        self.reduces = np.where(self.many, 2.0 * MODEL.layers * hops, 0.0)
         share = 2 * (self.tp - 1) / self.tp
-        self.reduce_gb = np.where(
-            self.many, 2 * LAYERS * self.tokens * HIDDEN * 2 * share / 1e6, 0.0
-        )
+        sent = 2 * MODEL.layers * self.tokens * MODEL.hidden * 2 * share / 1e6
+        self.reduce_gb = np.where(self.many, sent, 0.0)
         self.eager = np.asarray(
             [
                 p.capture_size is not None and t > p.capture_size

@@ -7,10 +7,8 @@ from qwendeploy.documents.request import Pins
 from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.image_names import image_name
-
-SIZES = (1, 2, 4, 8)
-"""Tensor-parallel sizes that both engines split this model by."""
 
 
 def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
@@ -76,7 +74,7 @@ def check_layout(pins: Pins, cards: int) -> None:
     if tp <= cards and pins.replicas is not None:
         fits.insert(0, f"--replicas {cards // tp}")
     elif pins.tp is not None:
-        fits.insert(0, f"--tp {max(size for size in SIZES if size <= max(1, cards // replicas))}")
+        fits.insert(0, f"--tp {QWEN_27B.largest_tensor_parallel(cards // replicas)}")
     raise UserError(
         f"{tp * replicas} cards are asked for, the machine has {cards}",
         where=where,

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from qwendeploy.documents import Option, Workload
 from qwendeploy.evidence.box import Box
+from qwendeploy.family.names import MODEL, model_of
 from qwendeploy.rulebook.fields import FactValue
 
 Facts = dict[str, FactValue]
 
 _ARCH = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le"}
-
-MODEL = "qwen3.6-27b"
-"""The model that everything here is about."""
-_MARKS = {
-    MODEL: r"qw(?:en|opus)[-_]?3[._]?6[-_]27b",
-    "qwen3.8-27b": r"qwen[-_]?3[._]?8[-_]27b",
-    "qwen3.5-27b": r"qwen[-_]?3[._]?5[-_]27b",
-}
-"""Names of the models of this shape, as repositories spell them."""
-
-
-def model_of(checkpoint: str) -> str | None:
-    """Return the model that a repository's name names, ``None`` if it names none of this shape."""
-    for model, mark in _MARKS.items():
-        if re.search(mark, checkpoint, re.IGNORECASE):
-            return model
-    return None
 
 
 def machine_facts(box: Box) -> Facts:

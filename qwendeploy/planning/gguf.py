@@ -9,42 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qwendeploy.documents import KvDtype, Machine, Option, Workload
+from qwendeploy.documents import Option, Workload
 from qwendeploy.documents.request import Pins
-from qwendeploy.engines.llama_cpp.memory import GgufMemory, gguf_memory, largest_context
+from qwendeploy.engines.llama_cpp.memory import (
+    CACHE_TYPES,
+    CONTEXT_STEP,
+    PHYSICAL_BATCH,
+    LlamaServer,
+    reserve_gib,
+)
 from qwendeploy.evidence.box import Box
 from qwendeploy.evidence.knowledge import Knowledge
-from qwendeploy.models.kv_layout import NATIVE_LENGTH
-from qwendeploy.planning.candidate import Candidate, Rejection, SlotMemory, refusal_of
+from qwendeploy.evidence.memory_view import Slots
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.family.names import SERVED_NAME
+from qwendeploy.planning.candidate import Candidate, Rejection, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
 from qwendeploy.planning.scene import Scene
-from qwendeploy.planning.settings import OPTION, SERVED_NAME, Chosen, merge_settings
+from qwendeploy.planning.settings import OPTION, Chosen, merge_settings
 from qwendeploy.rulebook.fields import Pass
 from qwendeploy.tables.checkpoints import CheckpointRow
-from qwendeploy.units import GIB, MIB
+from qwendeploy.units import GIB
 
 ENGINE = "llama.cpp"
-CACHE_TYPES: dict[KvDtype, str] = {"bf16": "f16", "fp8": "q8_0"}
-"""llama.cpp's cache types that keep as many bits as ours."""
-PHYSICAL_BATCH = 512
-"""The server's own default of ``--ubatch-size`` (llama.cpp server documentation)."""
-RESERVE_GIB = 0.3
-"""Left free on every card."""
-DISPLAY_GIB = 0.7
-"""Left besides on a card that drives a display."""
-WINDOWS_GIB = 2.0
-"""Left besides under WSL2: the Windows desktop holds 1 to 2 GiB of the card that nothing inside
-sees (https://github.com/syv-ai/qwen38-27b-rtx3090/issues/21)."""
-SIZES = (1, 2, 4, 8)
-"""Cards that one server is split over by tensors."""
-PROJECTOR_GIB = 0.86
-"""The image projector in 16 bits, whole on one card: 27.781 B parameters of the checkpoint less the
-27.32 B of its text and MTP layers (checkpoints.csv)."""
+NATIVE = QWEN_27B.native_context
 SMALL_SLOT = 8192
 """Below it a slot does not hold a prompt and an answer: the model's card asks for answers of 32,768
 tokens for most questions (Qwen3.6-27B model card, best practices)."""
-CONTEXT_STEP = 256
-"""llama.cpp pads a slot's context to this many tokens."""
 
 
 def gguf_options(
@@ -59,7 +50,7 @@ def gguf_options(
             continue  # how a server is told these files apart is not on record
         if pins.checkpoint not in (None, row.name) or pins.quant not in (None, row.quant):
             continue
-        for tp in SIZES if pins.tp is None else (pins.tp,):
+        for tp in QWEN_27B.tensor_parallel_sizes if pins.tp is None else (pins.tp,):
             replicas = pins.replicas or max(1, min(box.count // tp, workload.concurrency))
             if tp * replicas > box.count:
                 continue
@@ -113,80 +104,36 @@ def budget_gib(scene: Scene) -> float:
     return scene.box.memory_bytes / GIB - reserve_gib(scene.box.machine, scene.box.display)
 
 
-def reserve_gib(machine: Machine, display: bool) -> float:
-    """Return what a server leaves free on one card, GiB."""
-    windows = machine.os == "wsl2" and not machine.unified_memory
-    return RESERVE_GIB + (WINDOWS_GIB if windows else DISPLAY_GIB if display else 0.0)
-
-
-def card_memory(
-    size_gib: float,
-    *,
-    cards: int,
-    context: int,
-    slots: int,
-    cache_types: tuple[str, str],
-    physical_batch: int,
-    projector_gib: float = 0.0,
-) -> GgufMemory:
-    """Return what each card of a server holds: the projector whole, of all else its share.
-
-    ``context`` and ``slots`` are the server's, over all of its cards.
-
-    Raises:
-        UserError: a cache type is not one of llama.cpp's.
-    """
-    keys, values = cache_types
-    return gguf_memory(
-        size_gib / cards + projector_gib,
-        context=-(-context // cards),
-        slots=-(-slots // cards),
-        cache_type_k=keys,
-        cache_type_v=values,
-        physical_batch=physical_batch,
-    )
-
-
-def room_text(parts: GgufMemory, buffers: tuple[float, float], budget: float) -> str:
-    """Return the parts of a card's memory beside what may be used of it."""
-    low, high = buffers
-    return (
-        f"weights {parts.weights_gib:.1f}, cache {parts.cache_gib:.1f}, states "
-        f"{parts.states_gib:.1f} and buffers {low:.1f} to {high:.1f} GiB against {budget:.1f} GiB "
-        "a card"
-    )
-
-
-def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rejection:
+def _slots(option: Option, row: CheckpointRow, scene: Scene) -> Slots | Rejection:
     """Return the most slots of the longest context that fit, up to the requests in flight."""
     length = scene.pins.max_model_len or scene.workload.max_context
     length = -(-length // CONTEXT_STEP) * CONTEXT_STEP
-    if length > NATIVE_LENGTH:
+    if length > NATIVE:
         # lifted by YaRN only from August 2026 on (https://github.com/ggml-org/llama.cpp/pull/28030)
         return Rejection(
             "context-above-native",
-            f"the server cuts a slot of {length:,} tokens to the model's own {NATIVE_LENGTH:,}",
-            missed_by=f"{length - NATIVE_LENGTH:,} tokens",
-            would_return=f"--ctx {NATIVE_LENGTH} or less",
+            f"the server cuts a slot of {length:,} tokens to the model's own {NATIVE:,}",
+            missed_by=f"{length - NATIVE:,} tokens",
+            would_return=f"--ctx {NATIVE} or less",
         )
     wanted = scene.pins.max_num_seqs or -(-scene.workload.concurrency // option.replicas)
     budget = budget_gib(scene)
 
-    def of(slots: int) -> GgufMemory:
+    def of(slots: int) -> LlamaServer:
         cache = CACHE_TYPES[option.kv_cache_dtype]
-        return card_memory(
+        return LlamaServer(
             row.gib_loaded or scene.knowledge.files_gib(row),
             cards=option.tp,
             context=slots * length,
             slots=slots,
             cache_types=(cache, cache),
             physical_batch=scene.pins.max_num_batched_tokens or PHYSICAL_BATCH,
-            projector_gib=PROJECTOR_GIB if scene.workload.vision else 0.0,
+            projector="on" if scene.workload.vision else "off",
         )
 
-    fitting = next((n for n in range(wanted, 0, -1) if of(n).total.value <= budget), 0)
+    fitting = next((n for n in range(wanted, 0, -1) if of(n).card().total.value <= budget), 0)
     if fitting and scene.pins.max_num_seqs and fitting < wanted:
-        short = of(wanted).total.value - budget
+        short = of(wanted).card().total.value - budget
         return Rejection(
             "memory-seats",
             f"{wanted} slots of {length:,} tokens need {short + budget:.1f} GiB a card, "
@@ -195,34 +142,24 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> SlotMemory | Rej
             would_return=f"--max-num-seqs {fitting} or less",
         )
     if fitting:
-        parts = of(fitting)
-        return SlotMemory(fitting, length, parts, may_refuse=parts.total.high > budget)
-    return _no_room(of(1), option, scene)
+        parts = of(fitting).card()
+        return Slots(fitting, length, parts, may_refuse=parts.total.high > budget)
+    return _no_room(of(1), scene)
 
 
-def _no_room(one: GgufMemory, option: Option, scene: Scene) -> Rejection:
-    budget, size = budget_gib(scene), one.weights_gib
+def _no_room(server: LlamaServer, scene: Scene) -> Rejection:
+    one, budget = server.card(), budget_gib(scene)
     short = one.total.value - budget
     empty = one.total.value - one.cache_gib
     if empty > budget:
         return Rejection(
             "memory-weights",
-            f"the GGUF ({size:.1f} GiB a card) and working memory leave no cache in "
+            f"the GGUF ({one.weights_gib:.1f} GiB a card) and working memory leave no cache in "
             f"{budget:.1f} GiB; layers on the host are not planned",
             missed_by=f"{empty - budget:.1f} GiB a card",
             would_return="more GPUs, a smaller GGUF or a larger card",
         )
-    cache = CACHE_TYPES[option.kv_cache_dtype]
-    most = largest_context(
-        size,
-        memory_mib=scene.box.memory_bytes / MIB,
-        cache_type_k=cache,
-        cache_type_v=cache,
-        reserve_gib=scene.box.memory_bytes / GIB
-        - budget
-        - (one.workspace.high - one.workspace.value),
-    )
-    longest = most * option.tp // 1024
+    longest = server.longest(budget, sure=False) // 1024
     return Rejection(
         "memory-length",
         f"one slot of {scene.workload.max_context:,} tokens needs {one.total.value:.1f} GiB a "

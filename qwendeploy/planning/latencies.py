@@ -8,32 +8,20 @@ cached prefix is prefilled.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from qwendeploy.evidence.memory_view import Load, Pool
 from qwendeploy.evidence.prefill_rows import WARM_CARD, warm_fit
 from qwendeploy.evidence.prefill_speed import prefill_ms, stall
 from qwendeploy.figures import Figure, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.latency import closed_loop, cold_ttft_ms, warm_ttft_ms
 from qwendeploy.models.layouts import ROUTING_LOSS
-from qwendeploy.planning.candidate import Candidate, Memory
+from qwendeploy.planning.candidate import Candidate
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.scene import DEFAULT_ISL, DEFAULT_OSL
 
 LOOP_NAMES = ("output_tps_end_to_end", "ttft_end_to_end_ms", "tpot_end_to_end_ms")
 LATENCY_NAMES = ("ttft_cold_ms", "ttft_warm_ms", "stall_ms", *LOOP_NAMES)
-
-
-class Loaded(Protocol):
-    """A point to predict."""
-
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-    def shared_by(self, candidate: Candidate) -> str:
-        """Return how contexts are held."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -63,14 +51,14 @@ def request_lengths(
 
 
 def latencies(
-    candidate: Candidate, load: Loaded, count: int, rates: Rates, rate: Estimate | None
+    candidate: Candidate, load: Load, count: int, rates: Rates, rate: Estimate | None
 ) -> tuple[dict[str, Figure], dict[str, str]]:
     """Return the figures that are known with ``count`` requests running, and why others are not.
 
     ``rate`` is that of all of them together, ``None`` where it is not known.
     """
     option, workload, box = candidate.option, rates.scene.workload, rates.scene.box
-    contexts = load.shared_by(candidate)
+    contexts = candidate.servers.contexts(load)
     longest = option.max_model_len
     prompt, answer = request_lengths(load.context, workload.isl, workload.osl, longest)
     request = _Request(prompt, answer, _cached(candidate, prompt, contexts, workload.prefix_hit))
@@ -112,7 +100,7 @@ def _cached(candidate: Candidate, prompt: int, contexts: str, hit: float | None)
     share = hit if hit is not None else (1.0 if contexts == "shared" else 0.0)
     if share >= 1:
         return prompt - 1
-    block = memory.layout.block_tokens if isinstance(memory, Memory) else 1
+    block = memory.layout.block_tokens if isinstance(memory, Pool) else 1
     return int(prompt * share) // block * block
 
 

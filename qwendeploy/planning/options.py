@@ -14,12 +14,10 @@ from qwendeploy.documents import KvDtype, Option, SpecMethod, Workload
 from qwendeploy.documents.request import Pins
 from qwendeploy.evidence.box import Box
 from qwendeploy.evidence.knowledge import Knowledge
-from qwendeploy.planning.facts import MODEL, model_of
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.family.names import MODEL, model_of
 from qwendeploy.tables.checkpoints import CheckpointRow
 from qwendeploy.tables.images import ImageRow
-
-TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
-"""Sizes that divide the model's 24 query and 48 state heads and that the engine accepts."""
 
 DRAFTS: tuple[tuple[SpecMethod, int], ...] = (
     ("none", 0),
@@ -118,7 +116,8 @@ def layouts(gpus: int, concurrency: int, pins: Pins) -> list[tuple[int, int]]:
     if pins.tp is not None:
         replicas = pins.replicas or max(1, min(gpus // pins.tp, concurrency))
         return [(pins.tp, replicas)]
-    found = [(tp, min(gpus // tp, concurrency)) for tp in TENSOR_PARALLEL_SIZES if tp <= gpus]
+    sizes = [tp for tp in QWEN_27B.tensor_parallel_sizes if tp <= gpus]
+    found = [(tp, min(gpus // tp, concurrency)) for tp in sizes]
     if pins.replicas is not None:
         fitting = [tp for tp, _ in found if tp * pins.replicas <= gpus]
         found = [(tp, pins.replicas) for tp in fitting or (1,)]

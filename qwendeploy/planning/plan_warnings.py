@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import PlanWarning, Predictions
+from qwendeploy.evidence.memory_view import Pool, Slots
 from qwendeploy.evidence.prefill_speed import STALL_LIMIT_MS
-from qwendeploy.planning.candidate import Candidate, Memory, SlotMemory
-from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib, room_text
+from qwendeploy.planning.candidate import Candidate
+from qwendeploy.planning.gguf import SMALL_SLOT, budget_gib
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
 
@@ -50,7 +51,7 @@ def _stall(best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
 def _tight_pool(best: Scored) -> Iterator[PlanWarning]:
     """Warn where one full-length request may not fit."""
     memory = best.candidate.memory
-    if not isinstance(memory, Memory) or not memory.may_refuse:
+    if not isinstance(memory, Pool) or not memory.may_refuse:
         return
     yield PlanWarning(rule=SMALL_POOL, text=unsure_text(best.candidate))
 
@@ -58,7 +59,7 @@ def _tight_pool(best: Scored) -> Iterator[PlanWarning]:
 def unsure_text(candidate: Candidate) -> str:
     """Return why an engine may refuse to start with the pool that there will be."""
     memory = candidate.memory
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, Pool)
     blocks = memory.blocks
     return (
         f"one request of {memory.max_model_len:,} tokens needs {memory.per_request} blocks; about "
@@ -69,7 +70,7 @@ def unsure_text(candidate: Candidate) -> str:
 
 def _small_slots(best: Scored) -> Iterator[PlanWarning]:
     memory = best.candidate.memory
-    if isinstance(memory, SlotMemory) and memory.slots > 1 and memory.max_model_len < SMALL_SLOT:
+    if isinstance(memory, Slots) and memory.slots > 1 and memory.max_model_len < SMALL_SLOT:
         yield PlanWarning(
             rule="slots-share-context",
             text=f"each of the {memory.slots} slots has {memory.max_model_len:,} tokens, which a "
@@ -80,12 +81,11 @@ def _small_slots(best: Scored) -> Iterator[PlanWarning]:
 def _tight_card(best: Scored, scene: Scene) -> Iterator[PlanWarning]:
     """Warn where a llama-server fits by the middle of the estimate and not by its far end."""
     memory, budget = best.candidate.memory, budget_gib(scene)
-    if not isinstance(memory, SlotMemory) or not memory.may_refuse:
+    if not isinstance(memory, Slots) or not memory.may_refuse:
         return
-    parts = memory.parts
     yield PlanWarning(
         rule="gguf-does-not-fit",
-        text=room_text(parts, (parts.workspace.low, parts.workspace.high), budget)
+        text=memory.parts.room_text(budget)
         + ": if it does not start, a shorter --ctx or fewer requests at once",
     )
 

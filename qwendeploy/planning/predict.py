@@ -21,6 +21,8 @@ from qwendeploy.documents import (
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, UserError
 from qwendeploy.evidence.knowledge import Knowledge
+from qwendeploy.evidence.memory_view import Load
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Figure
 from qwendeploy.planning.candidate import Candidate, Rejection
 from qwendeploy.planning.labels import option_label, shortfall
@@ -28,7 +30,7 @@ from qwendeploy.planning.narration.headlines import meant
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.options import enumerate_options
 from qwendeploy.planning.plan_warnings import rule_warnings
-from qwendeploy.planning.predictions import Load, cell
+from qwendeploy.planning.predictions import cell
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.recommend import make_scene
 from qwendeploy.planning.resolve import resolve
@@ -124,8 +126,8 @@ def _filled(pins: Pins) -> Pins:
 
 def _on_all(pins: Pins, scene: Scene) -> Pins:
     """Return the pins with the largest tensor-parallel size that the GPUs and replicas leave."""
-    each = max(1, scene.box.count // (pins.replicas or 1))
-    return replace(pins, tp=max(size for size in (1, 2, 4, 8) if size <= each))
+    each = scene.box.count // (pins.replicas or 1)
+    return replace(pins, tp=QWEN_27B.largest_tensor_parallel(each))
 
 
 def only_candidate(scene: Scene) -> Candidate:

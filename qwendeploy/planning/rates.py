@@ -31,6 +31,7 @@ from qwendeploy.evidence.transfer_rows import (
     transfer_fit,
     weight_features,
 )
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.figures import Kind, weakest
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.separate import (
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 
 FAR = 1.5
 """Octaves outside a series' cells from which its rate rests on the joint fit more than on them."""
-
-DRAFT_LAYERS = {"mtp": 1, "dflash": 5}
-FULL_LAYERS = 16
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,7 @@ class Rates:
             rate = fp8_shared_rate(rate)
         bandwidth = self.scene.box.bandwidth_gbps
         if point.contexts == "separate" and series.contexts != "separate" and bandwidth:
-            layers = DRAFT_LAYERS.get(option.spec_method, 0)
+            layers = QWEN_27B.draft_layers(option.spec_method)
             passes = option.spec_tokens if option.spec_method == "mtp" else 1
             fp8 = option.kv_cache_dtype == "fp8"
             rate = separate_rate(
@@ -253,8 +251,8 @@ class Rates:
                 read=KvRead(
                     bytes_per_token=KV_BYTES_PER_TOKEN * (0.5 if fp8 else 1.0),
                     bandwidth_gbps=bandwidth,
-                    tp=min(option.tp, 4),
-                    draft_reads=layers * passes / FULL_LAYERS,
+                    tp=min(option.tp, QWEN_27B.kv_heads),
+                    draft_reads=layers * passes / QWEN_27B.attention_layers,
                     fp8=fp8,
                 ),
             )

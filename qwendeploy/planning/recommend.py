@@ -27,6 +27,8 @@ from qwendeploy.errors import NoPlan
 from qwendeploy.evidence.box import describe
 from qwendeploy.evidence.knowledge import Knowledge
 from qwendeploy.evidence.knowledge_here import knowledge_for
+from qwendeploy.evidence.memory_view import Load
+from qwendeploy.family.names import SERVED_NAME
 from qwendeploy.hardware.choose import choice_text
 from qwendeploy.planning.engine_choice import best_survey as best_survey
 from qwendeploy.planning.engine_settings import check_engine, check_layout
@@ -36,11 +38,11 @@ from qwendeploy.planning.narration import narrative
 from qwendeploy.planning.narration.headlines import best_upstream
 from qwendeploy.planning.narration.turning_points import turning_points
 from qwendeploy.planning.near_miss import nearest_miss, telling
-from qwendeploy.planning.predictions import Load, cell, predict
+from qwendeploy.planning.predictions import cell, predict
 from qwendeploy.planning.ranking import Scored, preference, tie, tie_words
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.scene import TYPICAL_SHARE, Scene, stated_context
-from qwendeploy.planning.settings import SERVED_NAME, Chosen
+from qwendeploy.planning.settings import Chosen
 from qwendeploy.planning.stated_weights import with_stated_weights
 from qwendeploy.planning.survey import Survey
 from qwendeploy.rulebook.book import RuleBook, load_rules

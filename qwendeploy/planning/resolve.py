@@ -14,10 +14,11 @@ from typing import Any
 
 from qwendeploy.documents import Option
 from qwendeploy.errors import UserError
+from qwendeploy.evidence.memory_view import Pool
 from qwendeploy.evidence.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.models import memory as kv
 from qwendeploy.models.rest_term import default_capture_size
-from qwendeploy.planning.candidate import Candidate, Memory, Rejection, refusal_of
+from qwendeploy.planning.candidate import Candidate, Rejection, refusal_of
 from qwendeploy.planning.facts import Facts, option_facts, resolved_facts
 from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.settings import base_flags, merge_settings
@@ -130,7 +131,7 @@ def _stated_limits(option: Option, scene: Scene) -> Option:
 
 def _resolve_limits(
     draft: _Draft, scene: Scene, facts: Facts, most_seats: int | None
-) -> Memory | Rejection:
+) -> Pool | Rejection:
     """Return the memory with the most seats that it can ever fill, no more than the requests.
 
     Every seat takes memory from the pool for the sampler and the graphs, so that seats for
@@ -140,7 +141,7 @@ def _resolve_limits(
     draft.option = _with_preferences(draft, scene)
     before = dict(draft.fired)
 
-    def at(seats: int) -> Memory | Rejection:
+    def at(seats: int) -> Pool | Rejection:
         draft.fired = dict(before)
         draft.option = draft.option.model_copy(update={"max_num_seqs": seats})
         fired = _fire_resolve(draft, scene, facts)
@@ -151,9 +152,9 @@ def _resolve_limits(
         draft.option = _with_limits(draft, scene)
         return size_memory(draft.option, scene)
 
-    def fills(memory: Memory | Rejection) -> bool:
+    def fills(memory: Pool | Rejection) -> bool:
         seats = draft.option.max_num_seqs or 1
-        return isinstance(memory, Memory) and seats <= memory.short_requests and memory.holds_one
+        return isinstance(memory, Pool) and seats <= memory.short_requests and memory.holds_one
 
     if scene.pins.max_num_seqs is not None:
         return at(scene.pins.max_num_seqs)
@@ -245,8 +246,8 @@ def _with_limits(draft: _Draft, scene: Scene) -> Option:
     return draft.option.model_copy(update=update) if update else draft.option
 
 
-def size_memory(option: Option, scene: Scene, **changes: Any) -> Memory:
-    """Return the memory of one replica of an option whose limits are known.
+def size_memory(option: Option, scene: Scene, **changes: Any) -> Pool:
+    """Return the pool of one replica of an option whose limits are known.
 
     ``changes`` replace parts of the question, for asking what another card would hold.
 
@@ -279,27 +280,12 @@ def size_memory(option: Option, scene: Scene, **changes: Any) -> Memory:
         fork=option.fork,
         max_model_len=option.max_model_len,
     )
-    answer = estimate_pool(replace(question, **changes), known=scene.knowledge.known_starts)
-    return Memory(answer.layout, answer.weights, answer.rest, answer.blocks, option.max_model_len)
+    return estimate_pool(replace(question, **changes), known=scene.knowledge.known_starts)
 
 
-def memory_facts(memory: Memory, option: Option, scene: Scene, *, starts: bool) -> Facts:
-    """Return ``memory.*``; ``starts`` says whether the engine starts with this pool."""
-    budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0)
-    return {
-        "memory.pool_blocks": memory.pool,
-        "memory.blocks_per_request": memory.per_request,
-        "memory.full_length_requests": memory.pool / memory.per_request,
-        "memory.starts": starts,
-        "memory.short_requests": memory.short_requests,
-        "memory.weights_gib": memory.weights.value,
-        "memory.budget_gib": budget / GIB,
-    }
-
-
-def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candidate | Rejection:
+def _check(draft: _Draft, memory: Pool, scene: Scene, facts: Facts) -> Candidate | Rejection:
     option = draft.option
-    check = memory.start_check(option)
+    check = memory.start_check(option.max_num_seqs or 1, option.max_num_batched_tokens)
     if not check.starts:
         return _no_room(check, memory, option, scene)
     base = base_flags(option, scene)
@@ -313,7 +299,7 @@ def _check(draft: _Draft, memory: Memory, scene: Scene, facts: Facts) -> Candida
             [(flag.name, flag.value) for flag in flags],
             {variable.name: variable.value or "" for variable in env},
         ),
-        **memory_facts(memory, option, scene, starts=check.starts),
+        **memory.facts(starts=check.starts),
         **scene.exposure,
     }
     checked = scene.rules.fire(Pass.CHECK, current)
@@ -336,9 +322,9 @@ def capture_size(option: Option) -> int:
     return default_capture_size(option.max_num_seqs or 1, option.spec_tokens)
 
 
-def _no_room(check: kv.StartCheck, memory: Memory, option: Option, scene: Scene) -> Rejection:
+def _no_room(check: kv.StartCheck, memory: Pool, option: Option, scene: Scene) -> Rejection:
     """Return the rejection of an option that the engine would refuse to start."""
-    budget = kv.requested_bytes(scene.box.vram_mib, option.gpu_memory_utilization or 0.0) / GIB
+    budget = memory.budget_gib
     if check.binds is kv.Limit.NO_ROOM:
         needed = memory.weights.value + memory.rest.value
         back = "more GPUs per replica, a smaller checkpoint or a larger card"

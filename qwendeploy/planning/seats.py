@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qwendeploy.planning.candidate import Candidate, Memory
-from qwendeploy.planning.predictions import Load, fitting, running
+from qwendeploy.evidence.memory_view import Load, Pool
+from qwendeploy.planning.candidate import Candidate
 from qwendeploy.planning.resolve import last_of, resolve, size_memory
 from qwendeploy.planning.scene import Narrowed, Scene
 
@@ -22,11 +22,11 @@ def seated(candidate: Candidate, load: Load, narrowed: Narrowed) -> Candidate:
     """Return the candidate without the seats that keep its pool from holding more of the load."""
     option = candidate.option
     seats = option.max_num_seqs or 1
-    held = running(candidate, load)
+    held = candidate.servers.running(load)
     few = max(1, held // option.replicas)
     if narrowed.scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
         return candidate
-    if not isinstance(candidate.memory, Memory):
+    if not isinstance(candidate.memory, Pool):
         return candidate
     if not _may_gain(candidate, few, held, load, narrowed.scene):
         return candidate
@@ -39,13 +39,21 @@ def seated(candidate: Candidate, load: Load, narrowed: Narrowed) -> Candidate:
             found[number] = result if isinstance(result, Candidate) else candidate
         return found[number]
 
-    if not _gains(fitting(of(few), load), held):
+    if not _gains(of(few).servers.fitting(load), held):
         return candidate
-    full = last_of(few, seats, lambda number: fitting(of(number), load) >= number * option.replicas)
-    most = running(of(full), load)
+
+    def filled(number: int) -> bool:
+        return of(number).servers.fitting(load) >= number * option.replicas
+
+    full = last_of(few, seats, filled)
+    most = of(full).servers.running(load)
     if not _gains(most, held):
         return candidate
-    return of(last_of(full, seats, lambda number: not _gains(most, running(of(number), load))))
+
+    def enough(number: int) -> bool:
+        return not _gains(most, of(number).servers.running(load))
+
+    return of(last_of(full, seats, enough))
 
 
 def _may_gain(candidate: Candidate, few: int, held: int, load: Load, scene: Scene) -> bool:
@@ -57,7 +65,7 @@ def _may_gain(candidate: Candidate, few: int, held: int, load: Load, scene: Scen
         update={"max_num_seqs": few, "capture_size": scene.pins.capture_size}
     )
     fewer = replace(candidate, option=option, memory=size_memory(option, scene))
-    return held < (1 - GIVEN_UP / 2) * fitting(fewer, load)
+    return held < (1 - GIVEN_UP / 2) * fewer.servers.fitting(load)
 
 
 def _gains(count: int, held: int) -> bool:

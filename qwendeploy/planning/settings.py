@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Option
 from qwendeploy.engines.vllm.engine import VLLM, spelled
+from qwendeploy.family.names import SERVED_NAME
 from qwendeploy.planning.scene import Scene
 from qwendeploy.rulebook.book import Fired
 
-SERVED_NAME = "qwen3.6-27b"
 OPTION = "option"
 """Stands where a rule's id would: the flag spells out the chosen option."""
 

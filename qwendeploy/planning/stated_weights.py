@@ -14,7 +14,7 @@ from dataclasses import replace
 from qwendeploy.documents.request import Pins
 from qwendeploy.errors import UserError
 from qwendeploy.evidence.knowledge import Knowledge
-from qwendeploy.planning.facts import MODEL, model_of
+from qwendeploy.family.names import MODEL, model_of
 from qwendeploy.tables.checkpoints import CheckpointRow
 
 _REPOSITORY = re.compile(r"\w[\w.\-]*/\w[\w.\-]*\Z", re.ASCII)

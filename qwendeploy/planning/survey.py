@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qwendeploy.documents import Objective, Option, Quality, TraceEntry
+from qwendeploy.evidence.memory_view import Load
 from qwendeploy.models.kernels import gguf_bits
 from qwendeploy.planning.candidate import Candidate, Rejection
 from qwendeploy.planning.labels import option_label
 from qwendeploy.planning.options import enumerate_options
-from qwendeploy.planning.predictions import Load, fitting, predict_all, running, running_band
+from qwendeploy.planning.predictions import predict_all
 from qwendeploy.planning.ranking import Scored, rank
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import resolve
@@ -86,7 +87,7 @@ def _judged(
         candidates, load, rates, with_latencies=by_loop or scene.workload.ttft_ms is not None
     )
     full = replace(load, context=longest_request(scene.workload))
-    counts = [running(candidate, load) for candidate in candidates]
+    counts = [candidate.servers.running(load) for candidate in candidates]
     scored = [
         Scored(
             candidate,
@@ -96,7 +97,7 @@ def _judged(
             scene.knowledge.support(candidate.option, scene.box),
             rates.tier(candidate.option, max(1, count), load.context),
             load.concurrency,
-            (running_band(candidate, load), running_band(candidate, full)),
+            (candidate.servers.running_band(load), candidate.servers.running_band(full)),
             by_loop,
         )
         for candidate, predictions, count in zip(candidates, figures, counts, strict=True)
@@ -240,7 +241,7 @@ def _needed_kv_types(
         _weights_and_draft(candidate.option)
         for candidate in candidates
         if candidate.option.kv_cache_dtype == "bf16"
-        and fitting(candidate, load) >= load.concurrency
+        and candidate.servers.fitting(load) >= load.concurrency
     }
     kept = []
     for candidate in candidates:

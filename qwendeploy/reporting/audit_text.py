@@ -119,13 +119,13 @@ def _pool(predictions: Predictions) -> str:
         parts.append(f"{predictions.blocks_per_request.value:.0f} a full-length request")
     if predictions.max_full_length_requests is not None:
         figure = predictions.max_full_length_requests
-        parts.append(f"{figure.value:.2f} of them at once")
+        parts.append(f"{figure.value:.0f} of them at once")
     if predictions.max_typical_context_tokens is not None:
         figure = predictions.max_typical_context_tokens
         parts.append(
-            f"all seats run up to {figure.value:,.0f} tokens each"
+            f"all at once run up to {figure.value:,.0f} tokens each"
             if figure.value
-            else "never all seats at once"
+            else "never all at once"
         )
     return "; ".join(parts)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwendeploy.engines.llama_cpp.memory import STATE_BYTES, cache_bytes_per_token, largest_context
+from qwendeploy.engines.llama_cpp.memory import STATE_BYTES, LlamaServer, cache_bytes_per_token
 from qwendeploy.evaluation.memory import PoolError, memory_accuracy
 from qwendeploy.evidence.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.figures import Kind
@@ -204,8 +204,20 @@ def test_a_gguf_cache_is_counted_in_tokens_and_slots() -> None:
     assert cache_bytes_per_token() == 16 * 2 * 4 * 256 * 2
     assert cache_bytes_per_token("q8_0", "q8_0") == pytest.approx(34816)
     assert STATE_BYTES == 48 * 4 * (3 * 10240 + 48 * 128 * 128)
-    assert largest_context(16.0, memory_mib=24576) > 65536
-    assert largest_context(26.0, memory_mib=24576) == 0
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_the_longest_context_of_a_gguf_fills_the_card(sure: bool) -> None:
+    server = LlamaServer(16.0, cards=1, context=0, slots=2)
+    longest = server.longest(23.7, sure=sure)
+    assert longest > 65536
+
+    def need(context: int) -> float:
+        total = replace(server, context=context).card().total
+        return total.high if sure else total.value
+
+    assert need(longest) <= 23.7 < need(longest + 256)
+    assert LlamaServer(26.0, cards=1, context=0, slots=1).longest(23.7, sure=sure) == 0
 
 
 def test_a_larger_card_keeps_more_beside_the_cache() -> None:

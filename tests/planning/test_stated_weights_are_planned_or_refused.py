@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from qwendeploy.planning.facts import model_of
+from qwendeploy.family.names import model_of
 
 BOX = ("--gpu", "RTX PRO 6000", "--gpus", "2")
 

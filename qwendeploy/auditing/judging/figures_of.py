@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qwendeploy.auditing.judging.findings import Finding
-from qwendeploy.auditing.judging.gguf import gguf_option, read_gguf
+from qwendeploy.auditing.judging.gguf import gguf_option, read_gguf, slots_of
 from qwendeploy.auditing.understanding.facts import kv_name
 from qwendeploy.auditing.understanding.memory import PoolView, why_no_pool
 from qwendeploy.auditing.understanding.understand import Understood
@@ -14,7 +14,8 @@ from qwendeploy.documents import Machine, Option, Predictions, Workload
 from qwendeploy.documents.option import Content
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, QwendeployError
-from qwendeploy.figures import Figure, exact
+from qwendeploy.evidence.memory_view import Load, Servers
+from qwendeploy.figures import Figure
 
 DEFAULT_CONCURRENCY = 8
 """Requests in flight where neither the launch nor the caller says; printed as assumed."""
@@ -36,6 +37,13 @@ _RATES = (
 )
 
 
+OF_SEATS = ("max_running_requests", "max_typical_context_tokens")
+MEMORY_NAMES = (
+    *("kv_pool_blocks", "kv_pool_tokens", "blocks_per_request", "max_full_length_requests"),
+    *OF_SEATS,
+)
+
+
 @dataclass(frozen=True)
 class Point:
     """Where a launch is predicted."""
@@ -45,6 +53,8 @@ class Point:
     assumed: bool
     content: Content = Content.MIXED
     contexts: Literal["shared", "separate"] = "separate"
+    all_seats: bool = False
+    """Nobody said how many requests there are: what the memory holds is told for all seats."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +78,13 @@ def point_of(
     if concurrency is None:
         concurrency = min(seats, DEFAULT_CONCURRENCY)
     length = (option.max_model_len if option is not None else None) or 32768
-    length = view.max_model_len if view is not None else length
+    length = view.pool.max_model_len if view is not None else length
     if context is None:
         hinted = understood.context.hints.max_context
         context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)
     context = min(context, length)
-    return Point(concurrency, context, assumed, asked.content, asked.contexts)
+    everyone = asked.concurrency is None
+    return Point(concurrency, context, assumed, asked.content, asked.contexts, everyone)
 
 
 def option_of(understood: Understood) -> Option | None:
@@ -142,39 +153,34 @@ def predictions_of(
 ) -> Predictions:
     """Return the figures; one that cannot be given is null with its reason."""
     reasons: dict[str, str] = {}
-    figures = _memory_figures(understood, view, reasons)
+    figures = _memory_figures(understood, view, option, point, reasons)
     figures.update(_rate_figures(understood, view, option, point, findings, reasons, rates=rates))
     return Predictions(reasons=reasons, **figures)
 
 
 def _memory_figures(
-    understood: Understood, view: PoolView | None, reasons: dict[str, str]
+    understood: Understood,
+    view: PoolView | None,
+    option: Option | None,
+    point: Point,
+    reasons: dict[str, str],
 ) -> dict[str, Figure]:
-    names = ("kv_pool_blocks", "kv_pool_tokens", "blocks_per_request", "max_full_length_requests")
-    if view is None:
-        why = why_no_pool(understood)
-        reasons.update({name: why for name in (*names, "max_typical_context_tokens")})
+    """Return what the memory holds, as plans say it: at the point, of all servers together."""
+    memory = view.pool if view is not None else slots_of(understood)
+    if isinstance(memory, str):
+        why = why_no_pool(understood) if understood.llama is None else memory
+        reasons.update(dict.fromkeys(MEMORY_NAMES, why))
         return {}
-    pool = view.answer.blocks
-    source = pool.basis
-    needed = view.needed
-    figures = {
-        "kv_pool_blocks": pool.figure("blocks"),
-        "kv_pool_tokens": pool.scaled(view.max_model_len / needed).figure("tokens"),
-        "blocks_per_request": exact(
-            needed, "blocks", kind=view.answer.layout.kind, source=view.answer.layout.basis
-        ),
-        "max_full_length_requests": pool.scaled(1 / needed).figure("requests", source),
-    }
-    seats = view.max_num_seqs
-    if seats:
-        longest = view.longest_for(seats)
-        figures["max_typical_context_tokens"] = exact(
-            longest, "tokens", kind=pool.kind, source=f"at which all {seats} seats run; {source}"
-        )
-        figures["max_running_requests"] = exact(
-            min(seats, view.short_requests), "requests", kind=pool.kind, source=source
-        )
+    seats = understood.number("max_num_seqs") if option is None else option.max_num_seqs
+    replicas = option.replicas if option is not None else int(understood.number("dp") or 1)
+    cached = bool(understood.value("prefix_cache"))
+    servers = Servers(memory, int(seats or 1), replicas, cached)
+    together = servers.all_seats if point.all_seats else point.concurrency
+    figures, absent = servers.capacity(Load(together, point.context, point.contexts))
+    if not seats:
+        absent |= dict.fromkeys(OF_SEATS, "the seats are not known")
+        figures = {name: figure for name, figure in figures.items() if name not in OF_SEATS}
+    reasons.update(absent)
     return figures
 
 
@@ -225,8 +231,8 @@ def _that_runs(
     it what each needs; planning knows neither.
     """
     seats, length = option.max_num_seqs or 0, option.max_model_len or 0
-    if view is not None and seats and not view.lacks_seats and seats > view.blocks > 0:
-        return option.model_copy(update={"max_num_seqs": int(view.blocks)})
+    if view is not None and seats and not view.lacks_seats and seats > view.pool.count > 0:
+        return option.model_copy(update={"max_num_seqs": view.pool.count})
     if understood.llama is not None and seats and length and read_gguf(understood.llama).unified:
         running = max(1, min(seats, length // max(1, point.context)))
         return option.model_copy(

@@ -18,30 +18,26 @@ from qwendeploy.auditing.understanding.llama_settings import FORK_CACHE_TYPES, L
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.documents import Option
 from qwendeploy.documents.option import KvDtype
-from qwendeploy.engines.llama_cpp.memory import GgufMemory, largest_context
-from qwendeploy.errors import UserError
-from qwendeploy.models.kv_layout import FULL_LAYERS, NATIVE_LENGTH
-from qwendeploy.planning.gguf import (
+from qwendeploy.engines.llama_cpp.memory import (
     CACHE_TYPES,
     PHYSICAL_BATCH,
-    PROJECTOR_GIB,
-    SMALL_SLOT,
-    card_memory,
+    GgufMemory,
+    LlamaServer,
     reserve_gib,
-    room_text,
 )
+from qwendeploy.errors import UserError
+from qwendeploy.evidence.memory_view import Slots
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.planning.gguf import SMALL_SLOT
 from qwendeploy.tables.checkpoints import checkpoint_rows
 
-LAYERS = 64
+LAYERS, NATIVE = QWEN_27B.layers, QWEN_27B.native_context
 AUTO_SLOTS = 4
 """Slots where none are stated; they share the whole context."""
 BY_TENSORS = ("tensor", "row")
 """Ways of splitting that put a part of every layer on every card."""
 LEAST_FITTED = 4096
 """Tokens down to which the server shortens a context that is not stated (``--fit-ctx``)."""
-DRAFT_BUFFERS_GIB = 1.0
-"""Compute buffers of a draft context of its own (1,042 MiB on an RTX 4090, llama.cpp pull request
-27489); builds that share them need none."""
 _OUR_CACHES: dict[str, KvDtype] = {
     **{theirs: ours for ours, theirs in CACHE_TYPES.items()},
     "f16": "bf16",
@@ -190,17 +186,17 @@ def gguf_findings(understood: Understood) -> Iterator[Finding]:
 
 def _length(launch: GgufLaunch, place: Place) -> Iterator[Finding]:
     length = launch.slot_context or 0
-    if length <= NATIVE_LENGTH or launch.settings.text("--rope-scaling") == "yarn":
+    if length <= NATIVE or launch.settings.text("--rope-scaling") == "yarn":
         return
     yield Finding(
         "context-above-native",
         "warning",
         f"--ctx-size {launch.context}",
         place,
-        f"a slot is cut to the model's own {NATIVE_LENGTH:,} tokens; the cache of the rest is "
+        f"a slot is cut to the model's own {NATIVE:,} tokens; the cache of the rest is "
         "allocated and never used",
-        f"--ctx-size {NATIVE_LENGTH}, or --rope-scaling yarn with --rope-scale and "
-        f"--yarn-orig-ctx {NATIVE_LENGTH}",
+        f"--ctx-size {NATIVE}, or --rope-scaling yarn with --rope-scale and "
+        f"--yarn-orig-ctx {NATIVE}",
         "wasteful",
     )
 
@@ -230,32 +226,36 @@ _HELD_BACK = ("--override-tensor", "--n-cpu-ffn", "--cpu-moe", "--rpc")
 """Options with which a part of the weights lies elsewhere, by rules that are not followed here."""
 
 
-def _needs(
-    launch: GgufLaunch, context: int, cards: int, share: float = 1.0
-) -> tuple[GgufMemory, float, float]:
-    """Return what each card holds of a share of the layers, and both ends of it with extras.
-
-    Raises:
-        UserError: a cache type is none of llama.cpp's.
-    """
+def _server(launch: GgufLaunch, context: int, cards: int, share: float = 1.0) -> LlamaServer:
+    """Return what decides the memory of a share of the layers."""
     settings = launch.settings
-    need = card_memory(
+    images = settings.images if settings.on("--mmproj-offload") is not False else "off"
+    return LlamaServer(
         (launch.size_gib or 0.0) * share,
         cards=max(1, cards),
         context=0 if settings.on("--kv-offload") is False else round(context * share),
         slots=1 if launch.unified else launch.slots or 1,
         cache_types=launch.cache_types,
         physical_batch=settings.whole("--ubatch-size", PHYSICAL_BATCH) or PHYSICAL_BATCH,
+        projector=images,
+        drafts="draft-mtp" in (settings.text("--spec-type") or ""),
     )
-    low, high = need.total.low, need.total.high
-    images = settings.images
-    if images != "off" and settings.on("--mmproj-offload") is not False:
-        high += PROJECTOR_GIB
-        low += PROJECTOR_GIB if images == "on" else 0.0
-    if "draft-mtp" in (settings.text("--spec-type") or ""):
-        extra = need.cache_gib / FULL_LAYERS
-        low, high = low + extra, high + extra + DRAFT_BUFFERS_GIB
-    return need, low, high
+
+
+def slots_of(understood: Understood) -> Slots | str:
+    """Return what the slots of a llama-server hold, or why that is not known."""
+    if understood.llama is None:
+        return "the launch is no llama-server"
+    launch = read_gguf(understood.llama)
+    if not launch.context or not launch.slots or not launch.slot_context:
+        return "the server chooses how many tokens its slots hold"
+    if launch.size_gib is None:
+        return "the size of the weights is not known"
+    try:
+        parts = _server(launch, launch.context, _cards(understood, launch.settings)[1]).card()
+    except UserError as unknown:
+        return str(unknown)
+    return Slots(launch.slots, launch.slot_context, parts, unified=launch.unified)
 
 
 def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[Finding]:
@@ -267,25 +267,27 @@ def _fit(understood: Understood, launch: GgufLaunch, place: Place) -> Iterator[F
         return
     if any(FORK_CACHE_TYPES.match(kind) for kind in launch.cache_types):
         return
-    length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE_LENGTH)
+    length = launch.context or (LEAST_FITTED if settings.text("--fit") != "off" else NATIVE)
     try:
-        need, low, high = _needs(launch, length, count, layers / LAYERS)
-        whole_high = _needs(launch, length, count)[2]
+        need = _server(launch, length, count, layers / LAYERS).card()
+        whole = _server(launch, length, count)
+        whole_high = whole.card().total.high
     except UserError:
         return
     if no_card or layers < LAYERS:
         yield _on_host(launch, layers, whole_high <= free)
     elif any(settings.last(name) is not None for name in _HELD_BACK):
         return
-    elif launch.fitted and low > free:
+    elif launch.fitted and need.total.low > free:
         yield _fitted(launch, need, free, length, place)
         return
     elif launch.fitted:
         return
-    if no_card or not free or (low <= free and high <= free):
+    if no_card or not free or need.total.high <= free:
         return
-    longest = _longest(launch, free, count) if layers == LAYERS and low > free else 0
-    yield _too_large(launch, need, (low, high), free, longest, place)
+    sure = need.total.low > free
+    longest = whole.longest(free, sure=True) if layers == LAYERS and sure else 0
+    yield _too_large(launch, need, free, longest, place)
 
 
 def _on_host(launch: GgufLaunch, layers: int, fits: bool) -> Finding:
@@ -321,41 +323,17 @@ def _fitted(
     )
 
 
-def _longest(launch: GgufLaunch, free: float, cards: int) -> int:
-    """Return the longest context of the server that fits for sure, tokens."""
-    keys, values = launch.cache_types
-    empty, _, high = _needs(launch, 0, cards)
-    each = largest_context(
-        empty.weights_gib,
-        memory_mib=(free - (high - empty.total.high)) * 1024,
-        slots=-(-(launch.slots or 1) // cards),
-        cache_type_k=keys,
-        cache_type_v=values,
-        reserve_gib=0.0,
-    )
-    return each * cards
-
-
 def _too_large(
-    launch: GgufLaunch,
-    need: GgufMemory,
-    band: tuple[float, float],
-    free: float,
-    longest: int,
-    place: Place,
+    launch: GgufLaunch, need: GgufMemory, free: float, longest: int, place: Place
 ) -> Finding:
-    low, high = band
-    sure = low > free
-    rest_low = low - need.weights_gib - need.cache_gib - need.states_gib
-    rest_high = high - need.weights_gib - need.cache_gib - need.states_gib
+    sure = need.total.low > free
     shorter = longest and (not launch.context or longest < launch.context)
-    fix = f"--ctx-size {longest}" if shorter else "a smaller quantisation, or fewer -ngl layers"
     return Finding(
         "gguf-does-not-fit",
         "error" if sure else "warning",
         f"--ctx-size {launch.context}" if launch.context else "the weights",
         place,
-        room_text(need, (rest_low, rest_high), free),
-        fix,
+        need.room_text(free),
+        f"--ctx-size {longest}" if shorter else "a smaller quantisation, or fewer -ngl layers",
         "fails_at_start" if sure else None,
     )

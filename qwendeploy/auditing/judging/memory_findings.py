@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.auditing.judging.findings import Finding, Outcome, Severity, told_flag
-from qwendeploy.auditing.understanding.memory import PoolView, held_when_short
+from qwendeploy.auditing.understanding.memory import PoolView
 from qwendeploy.auditing.understanding.understand import Understood
+from qwendeploy.models.memory import blocks_held
 
 
 def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[Finding]:
     """Yield what the pool says: what stops the start, what caps the number that runs."""
     if view is None:
         return
-    weights, budget = view.answer.weights.value, view.answer.budget_gib
-    rest = view.answer.rest.value
-    if view.lacks_length and not view.answer.blocks.basis.startswith("bytes"):
+    pool = view.pool
+    weights, budget = pool.weights.value, pool.budget_gib
+    rest = pool.rest.value
+    if view.lacks_length and not pool.blocks.basis.startswith("bytes"):
         yield _no_length(understood, view, weights, budget, rest)
         return
     if view.may_lack_length:
         yield Finding(
             "kv-too-small-for-max-model-len",
             "warning",
-            f"--max-model-len {view.max_model_len}",
+            f"--max-model-len {pool.max_model_len}",
             understood.place_of("max_model_len"),
-            f"one request needs {view.needed} blocks; about {view.blocks} "
-            f"({view.answer.blocks.low:.0f} to {view.answer.blocks.high:.0f}) are there",
+            f"one request needs {pool.per_request} blocks; about {pool.count} "
+            f"({pool.blocks.low:.0f} to {pool.blocks.high:.0f}) are there",
             f"--max-model-len {view.safe_length} is safe",
         )
     if view.lacks_seats:
@@ -33,21 +35,21 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             "max-num-seqs-above-blocks",
             understood,
             "error",
-            f"{view.max_num_seqs} seats against about {view.blocks} blocks: graph capture of full "
+            f"{view.max_num_seqs} seats against about {pool.count} blocks: graph capture of full "
             "decode steps refuses more seats than state blocks; more memory rarely cures it",
-            view.short_requests,
+            pool.short_requests,
             "fails_at_start",
         )
     elif view.may_lack_seats:
         yield _seats_in_doubt(understood, view)
-    elif view.max_num_seqs and view.short_requests < view.max_num_seqs:
+    elif view.max_num_seqs and pool.short_requests < view.max_num_seqs:
         yield _seats(
             "short-context-limit",
             understood,
             "info",
-            f"a request holds at least {held_when_short(view)} blocks, so about "
-            f"{view.short_requests} of {view.max_num_seqs} run at once; the rest waits",
-            view.short_requests,
+            f"a request holds at least {blocks_held(pool.layout, 1)} blocks, so about "
+            f"{pool.short_requests} of {view.max_num_seqs} run at once; the rest waits",
+            pool.short_requests,
         )
     if view.lacks_step:
         yield Finding(
@@ -55,9 +57,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             "error",
             told_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
             understood.place_of("max_num_batched_tokens"),
-            f"with prefix caching a step must hold one block of "
-            f"{view.answer.layout.block_tokens} tokens",
-            f"--max-num-batched-tokens {-(-view.answer.layout.block_tokens // 1024) * 1024}",
+            f"with prefix caching a step must hold one block of {pool.layout.block_tokens} tokens",
+            f"--max-num-batched-tokens {-(-pool.layout.block_tokens // 1024) * 1024}",
             "fails_at_start",
         )
 
@@ -65,11 +66,12 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
 def _no_length(
     understood: Understood, view: PoolView, weights: float, budget: float, rest: float
 ) -> Finding:
-    length = view.safe_length or view.largest_length
+    pool = view.pool
+    length = view.safe_length or pool.largest_length()
     spent = (
         f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB a card"
     )
-    if weights >= budget or length < view.answer.layout.block_tokens * 2:
+    if weights >= budget or length < pool.layout.block_tokens * 2:
         fits = weights < budget
         return Finding(
             "weights-leave-no-cache" if fits else "weights-do-not-fit",
@@ -78,7 +80,7 @@ def _no_length(
             understood.arguments.model.place
             if understood.arguments.model
             else (understood.launch.place),
-            f"{spent}: no room for the {view.needed} blocks of one request"
+            f"{spent}: no room for the {pool.per_request} blocks of one request"
             if fits
             else f"{weights:.1f} GiB of weights a card against a budget of {budget:.1f} GiB",
             f"a smaller checkpoint ({_smaller(understood)}), more cards under one"
@@ -88,9 +90,9 @@ def _no_length(
     return Finding(
         "kv-too-small-for-max-model-len",
         "error",
-        f"--max-model-len {view.max_model_len}",
+        f"--max-model-len {pool.max_model_len}",
         understood.place_of("max_model_len"),
-        f"one request reserves {view.needed} blocks, about {view.blocks} are there ({spent})",
+        f"one request reserves {pool.per_request} blocks, about {pool.count} are there ({spent})",
         f"--max-model-len {length}",
         "fails_at_start",
     )
@@ -111,7 +113,7 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
     """
     known = understood.values.get("max_num_seqs")
     left = known is None or not known.stated
-    pool = view.answer.blocks
+    pool = view.pool.blocks
     return _seats(
         "max-num-seqs-above-blocks",
         understood,
@@ -119,7 +121,7 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
         f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
         "capture of full decode steps refuses more seats than state blocks"
         + ("; at this default it was refused on such cards" if left else ""),
-        min(view.short_requests, int(pool.low)),
+        min(view.pool.short_requests, int(pool.low)),
         "fails_at_start" if left else None,
     )
 

@@ -13,7 +13,7 @@ from qwendeploy.auditing.reading.checkpoint_names import is_path, refused_quanti
 from qwendeploy.auditing.reading.text import Place, whole_number
 from qwendeploy.auditing.understanding.settings import SPEC, Setting
 from qwendeploy.auditing.understanding.understand import Understood
-from qwendeploy.models.kv_layout import NATIVE_LENGTH
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.versions import parse_version
 
 BACKENDS = frozenset(
@@ -239,7 +239,7 @@ def _yarn(understood: Understood) -> Iterator[Finding]:
     try:
         scaling = json.loads(stated[1])["text_config"]["rope_parameters"]
         covered = float(scaling["factor"]) * int(
-            scaling.get("original_max_position_embeddings", NATIVE_LENGTH)
+            scaling.get("original_max_position_embeddings", QWEN_27B.native_context)
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return
@@ -257,6 +257,6 @@ def _yarn(understood: Understood) -> Iterator[Finding]:
             if allowed is not None
             else "the engine refuses it"
         ),
-        f"factor {-(-int(length) // NATIVE_LENGTH)}, or --max-model-len {covered:.0f}",
+        f"factor {-(-int(length) // QWEN_27B.native_context)}, or --max-model-len {covered:.0f}",
         "degraded" if allowed is not None else "fails_at_start",
     )

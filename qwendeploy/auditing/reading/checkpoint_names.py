@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from qwendeploy.auditing.reading.launch import mount_of
 from qwendeploy.auditing.reading.text import Word
+from qwendeploy.family.names import MODELS
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.tables.memory_budget import budget_rows
 
@@ -71,9 +72,6 @@ single/nvfp4: modelopt on a compressed-tensors checkpoint is refused)."""
 _NEEDS_OWN_FILES = frozenset({"awq", "gptq", "modelopt", "compressed-tensors", "auto-round"})
 """Methods that read scales which a 16-bit checkpoint does not have."""
 
-LIKE_27B = ("qwen3.5-27b", "qwen3.6-27b", "qwen3.8-27b")
-"""Models of one shape: the block arithmetic holds for all of them."""
-
 
 @dataclass(frozen=True)
 class NamedCheckpoint:
@@ -94,7 +92,7 @@ class NamedCheckpoint:
     @property
     def like_27b(self) -> bool:
         """The memory model applies."""
-        return self.model in LIKE_27B
+        return self.model in MODELS
 
 
 def refused_quantization(model: str, given: str) -> str | None:

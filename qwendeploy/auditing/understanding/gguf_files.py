@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.tables.checkpoints import CheckpointRow, checkpoint_rows
 from qwendeploy.units import GIB
 
 TEXT_PARAMETERS = 26.895e9
-"""Parameters that a GGUF of this model holds (text part; the image projector is a file apart)."""
-EMBEDDING_PARAMETERS = 248320 * 5120
-"""The token embedding, which llama.cpp keeps on the host (vocabulary and width of the model)."""
-MTP_PARAMETERS = 0.425e9
-"""The draft head: llama.cpp counts 27.32 B parameters in a file with it."""
+"""Parameters that a GGUF of this model holds (text part; the image projector is a file apart):
+llama.cpp counts 27.32 B with the draft head."""
 _PUBLISHED_BYTES = {
     "q4_k_m": 16_817_244_384,
     "ud_q4_k_xl": 17_612_564_704,
@@ -99,8 +97,8 @@ def _bits(text: str) -> float | None:
 
 
 def _on_card(size: float, text: str) -> float:
-    return (size - EMBEDDING_PARAMETERS * (_bits(text) or 0.0) / 8) / GIB
+    return (size - QWEN_27B.embedding_parameters * (_bits(text) or 0.0) / 8) / GIB
 
 
 def _head(text: str, *, needed: bool) -> float:
-    return MTP_PARAMETERS * (_bits(text) or 0.0) / 8 / GIB if needed else 0.0
+    return QWEN_27B.mtp_parameters * (_bits(text) or 0.0) / 8 / GIB if needed else 0.0

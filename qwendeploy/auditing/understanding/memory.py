@@ -8,26 +8,29 @@ from dataclasses import dataclass, replace
 from qwendeploy.auditing.understanding.context import card_sizes
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import nearest_choice
-from qwendeploy.errors import UserError
+from qwendeploy.errors import NoPlan, UserError
+from qwendeploy.evidence.box import describe
 from qwendeploy.evidence.knowledge import slides_in
-from qwendeploy.evidence.pool_estimate import PoolAnswer, PoolQuestion, estimate_pool, layout_of
-from qwendeploy.models.kv_layout import TENSOR_PARALLEL_SIZES
-from qwendeploy.models.memory import (
-    blocks_held,
-    blocks_reserved,
-    largest_max_model_len,
-    longest_context_for,
-    running_at,
+from qwendeploy.evidence.knowledge_here import knowledge_for
+from qwendeploy.evidence.memory_view import Pool
+from qwendeploy.evidence.pool_estimate import (
+    KnownStarts,
+    PoolQuestion,
+    estimate_pool,
+    layout_of,
+    shipped_starts,
 )
+from qwendeploy.family.geometry import QWEN_27B
+from qwendeploy.models.memory import blocks_reserved, largest_max_model_len, short_step
 from qwendeploy.rulebook.fields import FactValue
+from qwendeploy.tables.own_place import has_own_tables
 
 
 @dataclass(frozen=True)
 class PoolView:
     """The pool of one server with the limits that the launch asks of it."""
 
-    answer: PoolAnswer
-    max_model_len: int
+    pool: Pool
     max_num_seqs: int | None
     full_graphs: bool
     max_num_batched_tokens: int
@@ -35,102 +38,47 @@ class PoolView:
     """The engine takes the longest length that its pool holds."""
 
     @property
-    def blocks(self) -> int:
-        """Central block count, 0 if nothing is left."""
-        return int(self.answer.blocks.value)
-
-    @property
-    def needed(self) -> int:
-        """Blocks that one full-length request reserves."""
-        return blocks_reserved(self.answer.layout, self.max_model_len)
-
-    @property
-    def full_length_requests(self) -> float:
-        """Pool over blocks of a full-length request, as the engine prints it."""
-        return self.blocks / self.needed
-
-    @property
-    def short_requests(self) -> int:
-        """Requests that run at once however short they are."""
-        return running_at(self.answer.layout, self.blocks, 1)
-
-    @property
-    def largest_length(self) -> int:
-        """Largest ``--max-model-len`` that this pool takes."""
-        return largest_max_model_len(
-            self.answer.layout, self.blocks, ceiling=max(self.max_model_len, 1)
-        )
-
-    @property
-    def safe_blocks(self) -> float:
-        """Blocks half way to the band's lower edge.
-
-        The band is a 90 % one, so some 20 % of the starts have fewer.
-        """
-        return (self.answer.blocks.value + self.answer.blocks.low) / 2
-
-    @property
     def safe_length(self) -> int:
-        """Largest ``--max-model-len`` that ``safe_blocks`` take, whole kilobytes of it."""
-        length = largest_max_model_len(
-            self.answer.layout, int(self.safe_blocks), ceiling=max(self.max_model_len, 1)
-        )
-        return length // 1024 * 1024
-
-    def longest_for(self, concurrency: int) -> int:
-        """Return the longest context at which ``concurrency`` requests all run."""
-        return longest_context_for(self.answer.layout, self.blocks, concurrency, self.max_model_len)
+        """Largest ``--max-model-len`` that most starts take, whole kilobytes of it."""
+        return self.pool.largest_length(self.pool.safe_blocks) // 1024 * 1024
 
     @property
     def lacks_length(self) -> bool:
         """One full-length request does not fit, and the band's upper half does not save it."""
-        pool = self.answer.blocks
-        return (pool.value + pool.high) / 2 < self.needed
+        blocks = self.pool.blocks
+        return (blocks.value + blocks.high) / 2 < self.pool.per_request
 
     @property
     def may_lack_length(self) -> bool:
         """One full-length request may well not fit: in about every fourth such start, or more."""
-        return not self.automatic_length and self.safe_blocks < self.needed
+        return not self.automatic_length and self.pool.may_refuse
 
     @property
     def lacks_seats(self) -> bool:
         """More seats than blocks while full decode steps are captured."""
         seats = self.max_num_seqs or 0
-        return self.full_graphs and seats > self.answer.blocks.value
+        return self.full_graphs and seats > self.pool.blocks.value
 
     @property
     def may_lack_seats(self) -> bool:
         """The seats lie within the pool's band while full decode steps are captured."""
         seats = self.max_num_seqs or 0
-        return self.full_graphs and seats > self.answer.blocks.low
+        return self.full_graphs and seats > self.pool.blocks.low
 
     @property
     def lacks_step(self) -> bool:
         """With prefix caching a step must hold one block."""
-        layout = self.answer.layout
-        aligned = layout.states_reserved > layout.states_held
-        return aligned and self.max_num_batched_tokens < layout.block_tokens
+        return short_step(self.pool.layout, self.max_num_batched_tokens)
 
     def facts(self) -> dict[str, FactValue]:
         """Return ``memory.*``."""
-        return {
-            "memory.pool_blocks": self.blocks,
-            "memory.blocks_per_request": self.needed,
-            "memory.full_length_requests": self.full_length_requests,
-            "memory.starts": not (self.lacks_length or self.lacks_seats or self.lacks_step),
-            "memory.short_requests": self.short_requests,
-            "memory.weights_gib": self.answer.weights.value,
-            "memory.budget_gib": self.answer.budget_gib,
-        }
+        return self.pool.facts(
+            starts=not (self.lacks_length or self.lacks_seats or self.lacks_step)
+        )
 
 
 _WITHOUT_FULL_GRAPHS = ("NONE", "PIECEWISE")
 """Modes that capture no full decode step: seats are then not held against the blocks."""
-
-
-def held_when_short(view: PoolView) -> int:
-    """Return the blocks that a request of one token holds."""
-    return blocks_held(view.answer.layout, 1)
 
 
 def view_pool(understood: Understood) -> PoolView | None:
@@ -143,23 +91,33 @@ def view_pool(understood: Understood) -> PoolView | None:
     if question is None:
         return None
     try:
-        answer = estimate_pool(question)
+        pool = estimate_pool(question, _known_starts(understood))
     except UserError:
         return None
     seats = understood.number("max_num_seqs")
-    length = question.max_model_len
-    automatic = length < 1
+    automatic = pool.max_model_len < 1
     if automatic:
-        length = max(1, largest_max_model_len(answer.layout, int(answer.blocks.value)))
+        longest = max(1, largest_max_model_len(pool.layout, pool.count))
+        pool = replace(pool, max_model_len=longest)
     return PoolView(
-        answer,
-        length,
+        pool,
         int(seats) if seats else None,
         full_graphs=understood.number("capture_size") != 0
         and understood.value("graph_mode") not in _WITHOUT_FULL_GRAPHS,
         max_num_batched_tokens=question.max_num_batched_tokens,
         automatic_length=automatic,
     )
+
+
+def _known_starts(understood: Understood) -> KnownStarts:
+    """Return the starts that pools of the machine are estimated from, its own among them."""
+    machine = understood.context.machine
+    if machine is None or not has_own_tables():
+        return shipped_starts()
+    try:
+        return knowledge_for(describe(machine)).known_starts
+    except NoPlan:
+        return shipped_starts()
 
 
 def blocks_per_full_request(understood: Understood) -> int | None:
@@ -199,7 +157,7 @@ def why_no_pool(understood: Understood) -> str:
     """Return what keeps the memory model from a figure, in words."""
     checkpoint, machine = understood.checkpoint, understood.context.machine
     known = {
-        "the tensor-parallel size": understood.number("tp") in TENSOR_PARALLEL_SIZES,
+        "the tensor-parallel size": understood.number("tp") in QWEN_27B.tensor_parallel_sizes,
         "--max-model-len": understood.number("max_model_len") is not None,
         "whether prefixes are cached (its default turns on the release)": understood.value(
             "prefix_cache"
@@ -247,7 +205,7 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
     cached = understood.value("prefix_cache")
     if checkpoint is None or not checkpoint.like_27b or understood.launch.engine != "vllm":
         return None
-    if tp not in TENSOR_PARALLEL_SIZES or length is None or cached is None:
+    if tp not in QWEN_27B.tensor_parallel_sizes or length is None or cached is None:
         return None
     if understood.spec_tokens is None or understood.spec.symbolic:
         return None
@@ -275,7 +233,9 @@ def _arithmetic(understood: Understood) -> PoolQuestion | None:
         spec_tokens=understood.spec_tokens,
         kv_cache_dtype=dtype,
         state_dtype=str(understood.value("state_dtype") or "auto"),
-        sliding_drafter=_slides(understood),
+        sliding_drafter=slides_in(
+            understood.spec_method, understood.fork, understood.image, understood.engine_version
+        ),
         capture_size=int(capture) if capture is not None else None,
         engine_version=understood.engine_version,
         fork=understood.fork,
@@ -290,9 +250,3 @@ def _cache_type(understood: Understood) -> str:
     setting = understood.arguments.last("--kv-cache-dtype")
     row = setting.status.row if setting is not None else None
     return (nearest_choice(row, dtype) if row is not None else None) or dtype
-
-
-def _slides(understood: Understood) -> bool:
-    return slides_in(
-        understood.spec_method, understood.fork, understood.image, understood.engine_version
-    )

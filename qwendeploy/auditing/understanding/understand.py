@@ -25,8 +25,8 @@ from qwendeploy.auditing.understanding.visible_gpus import gpus_of, used_cards
 from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
 from qwendeploy.engines.vllm.engine import VLLM
 from qwendeploy.engines.vllm.flags import engine_size
+from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.image_names import image_name
-from qwendeploy.models.kv_layout import NATIVE_LENGTH
 from qwendeploy.tables.images import ImageRow, find_image
 from qwendeploy.tables.releases import find_release, newest_release, when_changed
 
@@ -222,7 +222,9 @@ class _Values:
         self._whole("tp", "--tensor-parallel-size", 1)
         self._whole("pp", "--pipeline-parallel-size", 1)
         self._whole("dp", "--data-parallel-size", 1)
-        self._size("max_model_len", "--max-model-len", NATIVE_LENGTH, "the model's own length")
+        self._size(
+            "max_model_len", "--max-model-len", QWEN_27B.native_context, "the model's own length"
+        )
         seats, step = self._by_card()
         self._whole("max_num_seqs", "--max-num-seqs", seats, "default of the card's size")
         self._size(

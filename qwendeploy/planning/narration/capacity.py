@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from qwendeploy.documents import Option, Predictions
 from qwendeploy.errors import UserError
-from qwendeploy.planning.candidate import Memory, SlotMemory
+from qwendeploy.evidence.memory_view import Load, Pool, Slots
 from qwendeploy.planning.labels import draft_label
-from qwendeploy.planning.predictions import Load
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.resolve import size_memory
 from qwendeploy.planning.scene import Scene
@@ -45,9 +44,9 @@ def capacity_lines(
     """
     scene, candidate = result.scene, best.candidate
     workload, option = scene.workload, candidate.option
-    if not isinstance(candidate.memory, Memory):
+    if not isinstance(candidate.memory, Pool):
         return _slot_lines(candidate.memory, option, workload.concurrency)
-    seats = (option.max_num_seqs or 1) * option.replicas
+    seats = candidate.servers.all_seats
     full = candidate.memory.running_at(candidate.memory.max_model_len) * option.replicas
     if seats < min(workload.concurrency, full):
         stated = scene.pins.max_num_seqs is not None
@@ -108,7 +107,7 @@ def _most(predictions: Predictions, load: Load) -> str:
 
 
 def _slot_lines(
-    memory: SlotMemory, option: Option, concurrency: int
+    memory: Slots, option: Option, concurrency: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what llama-server's slots hold, and the headline where they are too few."""
     slots = memory.slots * option.replicas
@@ -126,7 +125,7 @@ def _slot_lines(
     return (line,), (headline,)
 
 
-def _room(memory: Memory, option: Option, concurrency: int, seats: int) -> Room:
+def _room(memory: Pool, option: Option, concurrency: int, seats: int) -> Room:
     """Return what the memory holds of the requests with this many seats over all replicas."""
     share = -(-concurrency // option.replicas)
     full = memory.running_at(memory.max_model_len) * option.replicas
@@ -146,7 +145,7 @@ def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
     for item in result.ranked:
         other, memory = item.candidate.option, item.candidate.memory
         same = {"checkpoint": option.checkpoint, "quant": option.quant}
-        if other.quant == option.quant or not isinstance(memory, Memory):
+        if other.quant == option.quant or not isinstance(memory, Pool):
             continue
         if other.model_copy(update=same) == option and memory.weights.value < _weights(best):
             return [(f"{other.quant} weights", _room(memory, other, workload.concurrency, seats))]
@@ -155,7 +154,7 @@ def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
 
 def _weights(item: Scored) -> float:
     memory = item.candidate.memory
-    return memory.weights.value if isinstance(memory, Memory) else 0.0
+    return memory.weights.value if isinstance(memory, Pool) else 0.0
 
 
 def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
@@ -184,7 +183,7 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
             memory = size_memory(option.model_copy(update=of_option), scene, **of_question)
         except UserError:
             continue
-        if memory.pool > 1:
+        if memory.count > 1:
             rooms.append((label, _room(memory, option, scene.workload.concurrency, seats)))
     return rooms
 

@@ -73,7 +73,7 @@ def _assumptions(result: Survey, best: Scored, rates: Rates) -> tuple[str, ...]:
         if stated_context(workload) is None:
             why = "an eighth of the longest, or what fits"
         lines.append(f"typical context {format_tokens(result.load.context)} ({why}; --typical-ctx)")
-    shared = result.load.shared_by(best.candidate) == "shared"
+    shared = best.candidate.servers.contexts(result.load) == "shared"
     lines.append(
         "requests share one warm context (--separate-contexts if not)"
         if shared

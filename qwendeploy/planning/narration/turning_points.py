@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from qwendeploy.documents import Option, TraceEntry
 from qwendeploy.errors import UserError
+from qwendeploy.evidence.memory_view import Load, Pool
 from qwendeploy.evidence.series_choice import image_of_both
 from qwendeploy.image_names import image_name
 from qwendeploy.models import speculation
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.planning.candidate import Memory
 from qwendeploy.planning.labels import draft_label, layout_label, option_label
-from qwendeploy.planning.predictions import Load
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import size_memory
@@ -42,7 +41,7 @@ class TurningPoints:
 
 def turning_points(result: Survey, best: Scored, rates: Rates) -> TurningPoints:
     """Return where drafting and the layout of the chosen option would lose, and their memory."""
-    if not isinstance(best.candidate.memory, Memory):
+    if not isinstance(best.candidate.memory, Pool):
         return TurningPoints((), ())
     found = [
         *_drafting(result, best, best.candidate.memory, rates),
@@ -87,7 +86,7 @@ def _of_one_image(rates: Rates, one: Option, other: Option) -> tuple[Option, Opt
 # --- drafting ---
 
 
-def _drafting(result: Survey, best: Scored, memory: Memory, rates: Rates) -> list[tuple[str, str]]:
+def _drafting(result: Survey, best: Scored, memory: Pool, rates: Rates) -> list[tuple[str, str]]:
     """Return up to which load the chosen draft pays, and what it holds of every sequence."""
     option, load = best.candidate.option, result.load
     if option.spec_method == "none":
@@ -117,7 +116,7 @@ def _turn_words(turn: speculation.Crossover, context: int) -> str:
     )
 
 
-def _draft_memory(plain: Option, memory: Memory, scene: Scene) -> str:
+def _draft_memory(plain: Option, memory: Pool, scene: Scene) -> str:
     """Return the state that a running request holds with the draft and without, MiB a card."""
     try:
         other = size_memory(plain, scene).layout

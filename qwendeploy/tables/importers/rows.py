@@ -10,15 +10,12 @@ from typing import Any, Literal
 from qwendeploy.documents.plan import Plan
 from qwendeploy.documents.run import RunDocument
 from qwendeploy.errors import UserError
+from qwendeploy.family.names import model_of
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.decode import Contexts, DecodeRow, Origin, Status
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.images import find_image
 from qwendeploy.tables.importers.points import Point
-
-_SAME_MODEL = re.compile(r"qwen.?3\.[568].?27b", re.IGNORECASE)
-"""Qwen3.5, 3.6 and 3.8 27B share one shape, so their rates are of one kind."""
-
 
 BUSY = 0.5
 """Share of time in use from which a card is taken to serve: decoding keeps it busy throughout."""
@@ -276,7 +273,7 @@ def _checkpoint(stated: Statement, served: str | None) -> str | None:
         return None
     if served.startswith(("/", "~", ".")) or "\\" in served or re.match(r"[A-Za-z]:", served):
         served = re.split(r"[/\\]", served.rstrip("/\\"))[-1]
-    if _SAME_MODEL.search(served):
+    if model_of(served) is not None:
         known = next(
             (row.name for row in checkpoint_rows() if row.name.split("/")[-1] == served), None
         )
