@@ -16,6 +16,7 @@ from qwendeploy.api.data import (
     data_imports,
     data_list,
     data_own_pools,
+    data_save,
     data_show,
 )
 from qwendeploy.api.machines import (
@@ -63,6 +64,7 @@ __all__ = [
     "data_imports",
     "data_list",
     "data_own_pools",
+    "data_save",
     "data_show",
     "describe_doctor",
     "describe_machine",

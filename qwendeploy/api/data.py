@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qwendeploy.tables.checks import CheckReport
+    from qwendeploy.tables.frames import TableSummary, TableView
     from qwendeploy.tables.importing import Imported
     from qwendeploy.tables.own import ImportRecord
     from qwendeploy.tables.pools import PoolRow
-    from qwendeploy.tables.view import TableSummary, TableView
 
 
 def data_list() -> tuple[TableSummary, ...]:
     """Return one summary per shipped table."""
-    from qwendeploy.tables import view
+    from qwendeploy.tables import frames
 
-    return view.summaries()
+    return frames.summaries()
 
 
 def data_show(
@@ -30,9 +30,9 @@ def data_show(
     Raises:
         UserError: an unknown table, column or operator.
     """
-    from qwendeploy.tables import view
+    from qwendeploy.tables import frames
 
-    return view.view(table, where=where, columns=columns, limit=limit)
+    return frames.view(table, where=where, columns=columns, limit=limit)
 
 
 def data_check(directory: Path | None = None) -> CheckReport:
@@ -107,6 +107,21 @@ def data_export(output: Path, *, ids: Sequence[str] = (), force: bool = False) -
     from qwendeploy.tables import importing
 
     return importing.export(output, ids=ids, force=force)
+
+
+def data_save(table: str, output: Path, *, where: Iterable[str] = (), force: bool = False) -> int:
+    """Write the rows of a table that meet the conditions in the form of the file's ending.
+
+    Raises:
+        UserError: as ``data_show``; another ending than .csv, .json, .md and .parquet, no pyarrow
+            for the last, or the file exists and not ``force``.
+    """
+    from qwendeploy import tables
+    from qwendeploy.tables import frames
+
+    rows = tables.frame(table, where=where)
+    frames.save(rows, output, force=force)
+    return len(rows)
 
 
 def data_forget(import_id: str) -> int:

@@ -18,7 +18,7 @@ from qwendeploy.errors import ExitCode
 LAZY = {
     "accuracy": "Errors of the models on data they did not see.",
     "import": "Turn a result file of a benchmark into rows of your own table.",
-    "export": "Write your own rows as a file to contribute.",
+    "export": "Write a table, or your own rows to contribute, as a file.",
     "forget": "Remove an import from your own table.",
 }
 
@@ -56,8 +56,7 @@ def list_tables(as_json: bool) -> None:
     """Every table with its rows, states and sources."""
     summaries = api.data_list()
     if as_json:
-        keys = ("name", "title", "rows", "statuses", "sources")
-        document = [{key: getattr(summary, key) for key in keys} for summary in summaries]
+        document = [summary._asdict() for summary in summaries]
         imports = [
             {key: getattr(record, key) for key in ("id", "format", "imported", "rows")}
             for record in api.data_imports()
@@ -99,7 +98,7 @@ def show(
             "table": shown.table,
             "total": shown.total,
             "matched": shown.matched,
-            "rows": list(shown.rows),
+            "rows": shown.records(),
         }
         click.echo(json.dumps(document, indent=2))
     else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pandas import NA
+
 from qwendeploy.tables.checks import CheckReport
+from qwendeploy.tables.frames import TableSummary, TableView
 from qwendeploy.tables.importing import Imported
 from qwendeploy.tables.own import ImportRecord
 from qwendeploy.tables.pools import PoolRow
-from qwendeploy.tables.view import TableSummary, TableView
+from qwendeploy.tables.reader import cell_text
 
 _WIDEST = 48
 """Characters of one cell in a table of rows; longer texts are cut, ``--json`` has them whole."""
@@ -96,36 +99,23 @@ def check_text(report: CheckReport) -> str:
 
 def view_text(shown: TableView) -> str:
     """Return the rows: what they share once, then a table of what differs."""
-    if not shown.rows:
+    rows = shown.rows
+    if rows.empty:
         return f"{shown.table}: none of {shown.total} rows matches"
-    common, differing = _split(shown)
-    lines = [f"{shown.table}: {len(shown.rows)} of {shown.matched} matching rows ({shown.total})"]
-    lines += [f"  {column}: {_cell(value)}" for column, value in common.items()]
+    differing = [column for column in rows if rows[column].nunique(dropna=False) > 1]
+    lines = [f"{shown.table}: {len(rows)} of {shown.matched} matching rows ({shown.total})"]
+    shared = {name: cell for name, cell in shown.records()[0].items() if name not in differing}
+    lines += [f"  {name}: {_cell(cell)}" for name, cell in shared.items() if cell is not None]
     if differing:
-        rows = [tuple(_short(row[column]) for column in differing) for row in shown.rows]
-        lines += ["", _aligned(differing, rows)]
+        cells = rows[differing].map(_short).to_numpy()
+        lines += ["", _aligned([str(column) for column in differing], cells)]
     return "\n".join(lines)
 
 
-def _split(shown: TableView) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the stated columns on which all rows agree, and the columns on which they differ."""
-    common: dict[str, Any] = {}
-    differing: list[str] = []
-    for column in shown.columns:
-        values = {row[column] for row in shown.rows}
-        if len(values) > 1:
-            differing.append(column)
-        elif (value := shown.rows[0][column]) is not None:
-            common[column] = value
-    return common, tuple(differing)
-
-
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+    if isinstance(value, float) and abs(value) < 1e6:
+        return f"{value:g}"
+    return "" if value is None or value is NA else cell_text(value)
 
 
 def _short(value: Any) -> str:
@@ -133,7 +123,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rows = list(rows)
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

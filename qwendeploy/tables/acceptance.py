@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import read_table
@@ -38,7 +37,6 @@ class AcceptanceRow:
         return 1 + self.spec_tokens * self.value
 
 
-@cache
 def acceptance_rows() -> tuple[AcceptanceRow, ...]:
     """Return every observation. Raises as ``reader.read_csv``."""
     return read_table("acceptance", AcceptanceRow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import CellError, read_table
@@ -40,7 +39,6 @@ class BootRow:
             raise CellError("seconds", "seconds is above 0 and not above seconds_max")
 
 
-@cache
 def boot_rows() -> tuple[BootRow, ...]:
     """Return every measured start. Raises as ``reader.read_csv``."""
     return read_table("boot", BootRow)

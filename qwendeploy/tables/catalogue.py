@@ -15,7 +15,7 @@ from qwendeploy.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One CSV table of ``benchdata``.
+    """One CSV table.
 
     ``row`` is ``module:class`` under ``qwendeploy``; ``key`` are the columns that no two
     rows share; ``source`` is the column that starts with an id of ``sources.yaml``, if there is
@@ -25,8 +25,8 @@ class Table:
     name: str
     title: str
     row: str
-    key: tuple[str, ...]
-    source: str | None = None
+    key: tuple[str, ...] = ("row_id",)
+    source: str | None = "source"
     evidence: str | None = None
 
     @property
@@ -37,130 +37,115 @@ class Table:
         return row_type
 
 
-_ID = ("row_id",)
+_DECODE, _POOL = "tables.decode:DecodeRow", "tables.pools:PoolRow"
+_FOUND = "evidence"
+_NO_KEY: tuple[str, ...] = ()
 _TABLES = (
-    Table(
-        "decode_study",
-        "decode rates of the study",
-        "tables.decode:DecodeRow",
-        _ID,
-        "source",
-        "evidence",
-    ),
-    Table(
-        "decode_community",
-        "decode rates other people published",
-        "tables.decode:DecodeRow",
-        _ID,
-        "source",
-        "evidence",
-    ),
-    Table("decode_h200", "own decode rates on an H200", "tables.decode:DecodeRow", _ID, "source"),
-    Table(
-        "published_rates",
-        "printed rates that are no cells",
-        "tables.published:PublishedRate",
-        _ID,
-        "source",
-    ),
+    Table("decode_study", "decode rates of the study", _DECODE, evidence=_FOUND),
+    Table("decode_community", "decode rates other people published", _DECODE, evidence=_FOUND),
+    Table("decode_h200", "own decode rates on an H200", _DECODE),
+    Table("published_rates", "printed rates that are no cells", "tables.published:PublishedRate"),
     Table(
         "published_wrong",
         "printed values that are wrong",
         "tables.published:WrongValue",
-        _ID,
-        "place",
-        "finding",
+        source="place",
+        evidence="finding",
     ),
     Table(
         "findings",
         "contradictions in the sources",
         "tables.published:Finding",
         ("finding",),
-        "evidence",
+        source="evidence",
     ),
     Table(
         "experiments",
         "server configurations of the study",
         "tables.published:Experiment",
-        ("experiment", "config"),
-        "source",
+        key=("experiment", "config"),
     ),
-    Table("prefill", "cold prefills", "tables.prefill:PrefillRow", _ID, "source", "evidence"),
-    Table(
-        "pools", "KV pools and how starts ended", "tables.pools:PoolRow", _ID, "source", "evidence"
-    ),
+    Table("prefill", "cold prefills", "tables.prefill:PrefillRow", evidence=_FOUND),
+    Table("pools", "KV pools and how starts ended", _POOL, evidence=_FOUND),
     Table(
         "row_conditions",
         "what rows state beyond their columns",
         "tables.conditions:ConditionRow",
-        _ID,
+        source=None,
     ),
-    Table("kv_use", "share of the KV pool in use", "tables.pools:KvUseRow", _ID, "source"),
-    Table("quality", "task scores", "tables.quality:ScoreRow", _ID, "source", "evidence"),
-    Table("kl", "divergence from the BF16 model", "tables.quality:KlRow", _ID, "source"),
+    Table("kv_use", "share of the KV pool in use", "tables.pools:KvUseRow"),
+    Table("quality", "task scores", "tables.quality:ScoreRow", evidence=_FOUND),
+    Table("kl", "divergence from the BF16 model", "tables.quality:KlRow"),
     Table(
         "quality_classes",
         "quality class of each checkpoint",
         "tables.quality:ClassRow",
-        ("checkpoint", "quant", "kv_cache_dtype"),
-        "source",
+        key=("checkpoint", "quant", "kv_cache_dtype"),
     ),
     Table(
         "checkpoints",
         "sizes and contents of checkpoints",
         "tables.checkpoints:CheckpointRow",
-        ("name", "quant"),
-        "source",
+        key=("name", "quant"),
     ),
-    Table("images", "container images", "tables.images:ImageRow", ("name",), "source"),
-    Table("boot", "start-up times", "tables.boot:BootRow", _ID, "source"),
-    Table("gpus", "GPU catalogue", "tables.gpus:GpuModel", ("name",)),
+    Table("images", "container images", "tables.images:ImageRow", ("name",)),
     Table(
         "engine_releases",
         "defaults and arithmetic per engine release",
         "tables.releases:ReleaseRow",
-        ("fork", "tags", "since"),
-        "source",
+        key=("fork", "tags", "since"),
     ),
     Table(
         "attention_backends",
         "attention backends that engines take",
         "engines.vllm.attention:BackendRow",
-        ("since", "compute_capabilities", "kv_cache_dtype", "drafting"),
-        "source",
+        key=("since", "compute_capabilities", "kv_cache_dtype", "drafting"),
     ),
     Table(
         "attention_stated",
         "attention backends that engines refuse",
         "engines.vllm.attention:StatedRow",
-        ("since", "backend", "kv_cache_dtype", "compute_capabilities"),
-        "source",
+        key=("since", "backend", "kv_cache_dtype", "compute_capabilities"),
     ),
-    Table("engine_flags", "flags per engine version", "engines.vllm.flags:FlagRow", ()),
-    Table("engine_flags_fork", "flags seen on forks", "engines.vllm.flags:ForkRow", ()),
+    Table("boot", "start-up times", "tables.boot:BootRow"),
+    Table("gpus", "GPU catalogue", "tables.gpus:GpuModel", ("name",), source=None),
+    Table("engine_flags", "flags per engine version", "engines.vllm.flags:FlagRow", _NO_KEY, None),
+    Table("engine_flags_fork", "flags seen on forks", "engines.vllm.flags:ForkRow", _NO_KEY, None),
+    Table("llama_flags", "options of llama-server", "engines.llama_cpp.flags:LlamaFlag", ("flag",)),
     Table(
-        "llama_flags",
-        "options of llama-server",
-        "engines.llama_cpp.flags:LlamaFlag",
-        ("flag",),
-        "source",
+        "memory_budget",
+        "memory budgets of known starts",
+        "tables.memory_budget:BudgetRow",
+        key=_NO_KEY,
+        source=None,
     ),
-    Table("memory_budget", "memory budgets of known starts", "tables.memory_budget:BudgetRow", ()),
     Table(
         "acceptance",
         "draft acceptance and speed by content",
         "tables.acceptance:AcceptanceRow",
-        (),
-        "source",
+        key=_NO_KEY,
     ),
-    Table("memory_rest", "fitted rest of the memory budget", "tables.memory_rest:RestRow", ()),
+    Table(
+        "memory_rest",
+        "fitted rest of the memory budget",
+        "tables.memory_rest:RestRow",
+        key=_NO_KEY,
+        source=None,
+    ),
 )
 TABLES = {table.name: table for table in _TABLES}
-"""Every table by name; a new one is added here, and ``data check`` refuses a file that is not."""
+"""Every shipped table; a new one is added here, and ``data check`` refuses a file that is not."""
+OWN_TABLES = {
+    table.name: table
+    for table in (
+        Table("decode_own", "one's own decode rates", _DECODE),
+        Table("pools_own", "pools of one's own starts", _POOL),
+    )
+}
 
 
 def find_table(name: str) -> Table:
-    """Return the table of this name.
+    """Return the shipped table of this name.
 
     Raises:
         UserError: there is none; the nearest name is the hint.

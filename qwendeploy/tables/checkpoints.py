@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import CellError, read_table
@@ -39,7 +38,6 @@ class CheckpointRow:
             raise CellError("gib_on_disk", "a size is above 0")
 
 
-@cache
 def checkpoint_rows() -> tuple[CheckpointRow, ...]:
     """Return every checkpoint. Raises as ``reader.read_csv``."""
     return read_table("checkpoints", CheckpointRow)

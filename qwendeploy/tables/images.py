@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import CellError, read_table
@@ -46,7 +45,6 @@ class ImageRow:
         return tuple((self.compute_capabilities or "").split())
 
 
-@cache
 def image_rows() -> tuple[ImageRow, ...]:
     """Return every image. Raises as ``reader.read_csv``."""
     return read_table("images", ImageRow)

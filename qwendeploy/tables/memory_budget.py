@@ -10,7 +10,6 @@ count is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import read_table
@@ -53,7 +52,6 @@ class BudgetRow:
     note: str | None
 
 
-@cache
 def budget_rows() -> tuple[BudgetRow, ...]:
     """Return every row of benchdata/memory_budget.csv. Raises DataError as ``read_table``."""
     return read_table("memory_budget", BudgetRow)

@@ -7,10 +7,8 @@ whole under a temporary name and renamed, so a failed import changes nothing.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from qwendeploy.errors import DataError, UserError
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.own_place import DECODE as TABLE
 from qwendeploy.tables.own_place import RECORDS, own_directory
-from qwendeploy.tables.reader import read_csv
+from qwendeploy.tables.reader import read_csv, table_text
 
 __all__ = ["RECORDS", "TABLE", "ImportRecord", "own_directory"]
 _IDENTITY = ("row_id", "source", "session", "experiment")
@@ -139,24 +137,6 @@ def _measurement(row: DecodeRow) -> tuple[Any, ...]:
     )
 
 
-def table_text(rows: Iterable[DecodeRow]) -> str:
-    """Return rows as a decode table that ``reader.read_csv`` reads back."""
-    columns = [field.name for field in dataclasses.fields(DecodeRow)]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
-    return buffer.getvalue()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
 def _write(directory: Path, rows: Iterable[DecodeRow], known: Iterable[ImportRecord]) -> None:
     """Replace table and records; each of the two is written whole."""
     document = {
@@ -164,5 +144,5 @@ def _write(directory: Path, rows: Iterable[DecodeRow], known: Iterable[ImportRec
         "schema_version": "1.0",
         "imports": [dataclasses.asdict(record) for record in known],
     }
-    write_text(directory / TABLE, table_text(rows), force=True)
+    write_text(directory / TABLE, table_text(rows, DecodeRow), force=True)
     write_text(directory / RECORDS, json.dumps(document, indent=2) + "\n", force=True)

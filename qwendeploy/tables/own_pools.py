@@ -7,9 +7,7 @@ plan again changes nothing.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import re
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from qwendeploy.errors import UserError
 from qwendeploy.tables.own_place import POOLS as TABLE
 from qwendeploy.tables.own_place import own_directory
 from qwendeploy.tables.pools import PoolRow
-from qwendeploy.tables.reader import read_csv
+from qwendeploy.tables.reader import read_csv, table_text
 
 
 def own_pools(directory: Path | None = None) -> tuple[PoolRow, ...]:
@@ -57,7 +55,7 @@ def add_pool(row: PoolRow, directory: Path | None = None) -> bool:
         return False
     place = directory or own_directory()
     place.mkdir(parents=True, exist_ok=True)
-    write_text(place / TABLE, _text((*present, row)), force=True)
+    write_text(place / TABLE, table_text((*present, row), PoolRow), force=True)
     return True
 
 
@@ -72,7 +70,7 @@ def forget_pool(row_id: str, directory: Path | None = None) -> None:
     if len(kept) == len(present):
         listed = ", ".join(row.row_id for row in present) or "none yet"
         raise UserError(f"there is no pool {row_id!r}", hint=f"pools: {listed}")
-    write_text((directory or own_directory()) / TABLE, _text(kept), force=True)
+    write_text((directory or own_directory()) / TABLE, table_text(kept, PoolRow), force=True)
 
 
 def _measurement(row: PoolRow) -> dict[str, object]:
@@ -81,21 +79,3 @@ def _measurement(row: PoolRow) -> dict[str, object]:
         for field in dataclasses.fields(row)
         if field.name not in {"row_id", "evidence"}
     }
-
-
-def _text(rows: tuple[PoolRow, ...]) -> str:
-    columns = [field.name for field in dataclasses.fields(PoolRow)]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(getattr(row, name)) for name in columns])
-    return buffer.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

@@ -7,7 +7,6 @@ whole number of blocks prints the published tokens under the engine's own arithm
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.decode import Origin
@@ -93,13 +92,11 @@ class KvUseRow:
     note: str | None
 
 
-@cache
 def pool_rows() -> tuple[PoolRow, ...]:
     """Return every pool, also excluded ones and starts that failed. Raises as ``read_csv``."""
     return read_table("pools", PoolRow)
 
 
-@cache
 def kv_use_rows() -> tuple[KvUseRow, ...]:
     """Return the observed pool shares. Raises as ``reader.read_csv``."""
     return read_table("kv_use", KvUseRow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.decode import Origin
@@ -64,7 +63,6 @@ class PrefillRow:
         return self.prompt_tokens / self.prefill_tps
 
 
-@cache
 def prefill_rows() -> tuple[PrefillRow, ...]:
     """Return every cold prefill, also excluded ones. Raises as ``reader.read_csv``."""
     return read_table("prefill", PrefillRow)

@@ -6,7 +6,6 @@ None of these rates is a cell; they are kept so that nothing is dropped silently
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import read_table
@@ -112,25 +111,21 @@ class Experiment:
     note: str | None
 
 
-@cache
 def published_rates() -> tuple[PublishedRate, ...]:
     """Return the printed rates that are no cells. Raises as ``reader.read_csv``."""
     return read_table("published_rates", PublishedRate)
 
 
-@cache
 def wrong_values() -> tuple[WrongValue, ...]:
     """Return the printed values known to be wrong. Raises as ``reader.read_csv``."""
     return read_table("published_wrong", WrongValue)
 
 
-@cache
 def findings() -> tuple[Finding, ...]:
     """Return what was found about the sources. Raises as ``reader.read_csv``."""
     return read_table("findings", Finding)
 
 
-@cache
 def experiments() -> tuple[Experiment, ...]:
     """Return the configurations of the study. Raises as ``reader.read_csv``."""
     return read_table("experiments", Experiment)

@@ -8,7 +8,6 @@ by 12.8 times the BF16 self-noise, so small gaps are ties. A checkpoint that nob
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from qwendeploy.tables.reader import read_table
@@ -90,19 +89,16 @@ class ClassRow:
     note: str | None
 
 
-@cache
 def score_rows() -> tuple[ScoreRow, ...]:
     """Return every task score, also excluded ones. Raises as ``reader.read_csv``."""
     return read_table("quality", ScoreRow)
 
 
-@cache
 def kl_rows() -> tuple[KlRow, ...]:
     """Return the measured divergences. Raises as ``reader.read_csv``."""
     return read_table("kl", KlRow)
 
 
-@cache
 def class_rows() -> tuple[ClassRow, ...]:
     """Return the class of each classified checkpoint. Raises as ``reader.read_csv``."""
     return read_table("quality_classes", ClassRow)

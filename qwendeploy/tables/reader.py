@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
 import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -72,6 +73,16 @@ def _literal(allowed: tuple[Any, ...]) -> Callable[[str], str]:
     return convert
 
 
+_DTYPES = {_int: "Int64", _float: "Float64", _bool: "boolean"}
+
+
+def dtypes(row_type: Any) -> dict[str, str]:
+    """Return the nullable pandas type of every column, in the row type's order."""
+    return {
+        name: _DTYPES.get(convert, "string") for name, (convert, _) in _converters(row_type).items()
+    }
+
+
 @cache
 def _converters(row_type: Any) -> dict[str, tuple[Callable[[str], Any], bool]]:
     """Return per column the converter and whether the cell may be empty."""
@@ -99,12 +110,7 @@ def read_csv(path: Path, row_type: type[T]) -> tuple[T, ...]:
         DataError: the file is missing or not UTF-8, its header differs from the row type, or a
             cell does not convert; names file, line and column.
     """
-    return tuple(row for _, row in read_csv_lines(path, row_type))
-
-
-def read_csv_lines(path: Path, row_type: type[T]) -> tuple[tuple[int, T], ...]:
-    """Return ``(line, row)`` for every row; line 1 is the header. Raises as ``read_csv``."""
-    return tuple(_read(path, row_type, None))
+    return tuple(row for _, row in _read(path, row_type, None))
 
 
 def read_csv_problems(
@@ -238,5 +244,28 @@ class _RowConverter:
 
 
 def read_table(name: str, row_type: type[T]) -> tuple[T, ...]:
-    """Return the rows of ``benchdata/<name>.csv``. Raises as ``read_csv``."""
-    return read_csv(data_dir("benchdata") / f"{name}.csv", row_type)
+    """Return the rows of ``benchdata/<name>.csv``, read once. Raises as ``read_csv``."""
+    rows: tuple[T, ...] = _shipped(data_dir("benchdata") / f"{name}.csv", row_type)
+    return rows
+
+
+@cache
+def _shipped(path: Path, row_type: Any) -> tuple[Any, ...]:
+    return read_csv(path, row_type)
+
+
+def table_text(rows: Iterable[Any], row_type: Any) -> str:
+    """Return rows as a table that ``read_csv`` reads back."""
+    columns = list(_converters(row_type))
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell_text(getattr(row, column)) for column in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as its cell has it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)

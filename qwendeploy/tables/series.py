@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import TypeVar
 
 from qwendeploy.tables.decode import Contexts, DecodeRow, RateBasis, Status, decode_rows
@@ -56,6 +57,10 @@ class SeriesKey:
             if value is not None
         )
         return f"{self.session} {self.quant}+{draft} tp{self.tp}{limits}"
+
+
+_SHARED = attrgetter(*(field.name for field in fields(SeriesKey)[2:]))
+"""What a row and its key have under one name; the key's session may be the row's own id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +127,7 @@ class Series:
 
 def series_key(row: DecodeRow) -> SeriesKey:
     """Return the key of the series a row belongs to."""
-    return SeriesKey(
-        origin=row.origin,
-        session=row.session or row.row_id,
-        image=row.image,
-        engine=row.engine,
-        engine_version=row.engine_version,
-        gpu=row.gpu,
-        gpu_count=row.gpu_count,
-        interconnect=row.interconnect,
-        tp=row.tp,
-        checkpoint=row.checkpoint,
-        quant=row.quant,
-        kv_cache_dtype=row.kv_cache_dtype,
-        spec_method=row.spec_method,
-        spec_tokens=row.spec_tokens,
-        max_num_batched_tokens=row.max_num_batched_tokens,
-        capture_size=row.capture_size,
-        prefix_cache=row.prefix_cache,
-        contexts=row.contexts,
-        content=row.content,
-        rate_basis=row.rate_basis,
-    )
+    return SeriesKey(row.origin, row.session or row.row_id, *_SHARED(row))
 
 
 def _mean_cell(rows: Sequence[DecodeRow]) -> SeriesCell:

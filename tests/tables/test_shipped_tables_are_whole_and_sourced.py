@@ -29,7 +29,7 @@ def test_shipped_tables_have_no_problem() -> None:
 
 
 def test_every_source_of_the_tables_is_listed_and_used() -> None:
-    from qwendeploy.tables.view import load
+    from qwendeploy.tables.frames import load
 
     used = {
         source_id(getattr(row, table.source))
