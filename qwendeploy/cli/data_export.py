@@ -16,6 +16,6 @@ from qwendeploy import api
 @click.option("--id", "ids", multiple=True, metavar="IMPORT", help="Only this import; repeatable.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(output: Path, ids: tuple[str, ...], force: bool) -> None:
-    """Write your own rows as a file to contribute: no paths, addresses, names or keys."""
+    """Export your own rows to a file for contribution, without paths, addresses, names or keys."""
     rows = api.data_export(output, ids=ids, force=force)
-    click.echo(f"{output}: {rows} rows, trust submitted; read it before you send it")
+    click.echo(f"{output}: {rows} rows with trust submitted; review the file before you send it")

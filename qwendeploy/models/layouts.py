@@ -57,7 +57,7 @@ def why_not(tp: int) -> str | None:
     """Return why a tensor-parallel size cannot start, ``None`` if it can."""
     if tp in TENSOR_PARALLEL:
         return None
-    return f"tp {tp} does not divide the {KV_HEADS} KV heads; 1, 2, 4 (and 8, wasteful) do"
+    return f"tp {tp} does not divide the {KV_HEADS} KV heads; 1, 2, 4 (and 8, wastefully) do"
 
 
 def replicas(one: Estimate, count: int) -> Estimate:

@@ -119,14 +119,14 @@ class SlotMemory:
         return {
             "kv_pool_blocks": blocks,
             "blocks_per_request": blocks,
-            "max_typical_context_tokens": f"{self.slots} requests run at once, the rest wait",
+            "max_typical_context_tokens": f"{self.slots} requests run at once, the rest queue",
         }
 
     @property
     def weights(self) -> Estimate:
         """Weights on each card, GiB."""
         size = self.parts.weights_gib
-        return Estimate(size, size, size, Kind.ESTIMATED, basis="size of the file")
+        return Estimate(size, size, size, Kind.ESTIMATED, basis="file size")
 
     @property
     def per_request(self) -> int:

@@ -28,23 +28,23 @@ class Chosen:
 def base_flags(option: Option, scene: Scene) -> list[Chosen]:
     """Return the flags that spell out an option, in the order they are emitted."""
     flags = [
-        _flag("--served-model-name", SERVED_NAME, "the name that clients ask for"),
-        _flag("--tensor-parallel-size", option.tp, "layout: GPUs that share one copy"),
-        _flag("--max-model-len", option.max_model_len, "longest request asked for"),
+        _flag("--served-model-name", SERVED_NAME, "model name that clients request"),
+        _flag("--tensor-parallel-size", option.tp, "GPUs that share one copy of the weights"),
+        _flag("--max-model-len", option.max_model_len, "longest request of the workload"),
         _flag(
             "--gpu-memory-utilization",
             option.gpu_memory_utilization,
-            "share of the card that the engine may use",
+            "fraction of GPU memory the engine may use",
         ),
-        _flag("--max-num-seqs", option.max_num_seqs, "seats: requests that run at once"),
+        _flag("--max-num-seqs", option.max_num_seqs, "maximum concurrent sequences"),
         _flag(
             "--max-num-batched-tokens",
             option.max_num_batched_tokens,
-            "tokens of one scheduler step: a prompt of another request pauses decoding that long",
+            "maximum tokens per scheduler step; decoding pauses while a step prefills a prompt",
         ),
     ]
     if option.kv_cache_dtype == "fp8":
-        flags.append(_flag("--kv-cache-dtype", "fp8", "half the bytes for every cached token"))
+        flags.append(_flag("--kv-cache-dtype", "fp8", "halves the KV cache bytes per token"))
     if option.spec_method != "none":
         flags.append(
             _flag("--speculative-config", _draft_config(option, scene), "draft method and length")
@@ -54,7 +54,7 @@ def base_flags(option: Option, scene: Scene) -> list[Chosen]:
             _flag(
                 "--max-cudagraph-capture-size",
                 option.capture_size,
-                "largest step that replays a CUDA graph",
+                "largest step that uses a CUDA graph, in tokens",
             )
         )
     caching = "--enable-prefix-caching" if option.prefix_cache else "--no-enable-prefix-caching"
@@ -63,7 +63,7 @@ def base_flags(option: Option, scene: Scene) -> list[Chosen]:
             name=caching,
             value=None,
             rule=OPTION,
-            reason="always stated: the engine's default changed between versions",
+            reason="set explicitly: the engine's default changed between versions",
         )
     )
     return flags
