@@ -21,20 +21,20 @@ from qwendeploy import __version__
 from qwendeploy.errors import ExitCode, QwendeployError
 
 VERBS = {
-    "recommend": "Choose what to run: machine + workload -> plan.",
-    "predict": "Figures of one stated option over a grid of concurrency and context.",
-    "audit": "Say what an existing command or file will do, before it starts.",
-    "generate": "Write artefacts that run a plan, with its verification script.",
-    "up": "Start a plan, wait until it serves, compare applied with asked.",
-    "status": "Say what a started plan is doing.",
+    "recommend": "Plan what to run for a machine and a workload.",
+    "predict": "Predict one given option over a grid of concurrency and context.",
+    "audit": "Check an existing launch command or file before it starts.",
+    "generate": "Write the files that run a plan, with its verification script.",
+    "up": "Start a plan, wait until it serves, and check the applied settings.",
+    "status": "Show the state of a started plan.",
     "logs": "Show the log of a started plan.",
     "down": "Stop a started plan.",
-    "verify": "Measure a live server and judge the plan's prediction.",
+    "verify": "Measure a live server and compare it with the plan's prediction.",
     "compare": "Compare two runs or two plans.",
-    "detect": "Read the hardware facts of this machine or of saved output.",
-    "doctor": "Say what in this environment will bite before anything is pulled.",
-    "explain": "Say why: a rule, flag, figure or rejected option, with sources.",
-    "data": "The tables: list, show, check, accuracy, import, export.",
+    "detect": "Detect the hardware of this machine, or read it from saved output.",
+    "doctor": "Check this environment for problems before anything is pulled.",
+    "explain": "Explain a rule, flag, figure or rejected option, with sources.",
+    "data": "Manage the data tables: list, show, check, accuracy, import, export.",
     "schema": "Print the JSON Schema of a document.",
 }
 
@@ -66,7 +66,7 @@ class VerbGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"No such verb {args[0]!r}.{hint}", ctx=ctx) from None
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx=ctx) from None
         if found[1] is not None:
             verb = click.Context(found[1], info_name=found[0], parent=ctx)
             refuse_contradictions(found[1], found[2], verb)
@@ -79,7 +79,7 @@ class VerbGroup(click.Group):
             raise OutputClosed from None  # click itself would leave with 1, which is a refusal here
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
 
@@ -93,10 +93,11 @@ def refuse_contradictions(verb: click.Command, args: list[str], ctx: click.Conte
     for before, word in zip(["", *typed], typed, strict=False):
         name, joined, value = word.partition("=")
         if name.startswith("--") and joined and not value.strip():
-            raise click.UsageError(f"{name} has no value", ctx=ctx)
+            raise click.UsageError(f"{name} needs a value", ctx=ctx)
         if not word.strip():
             raise click.UsageError(
-                f"{before} has no value" if before.startswith("-") else "a word is empty", ctx=ctx
+                f"{before} needs a value" if before.startswith("-") else "an argument is empty",
+                ctx=ctx,
             )
     ways: dict[str | None, list[list[str]]] = {}
     for option in verb.params:
@@ -106,13 +107,13 @@ def refuse_contradictions(verb: click.Command, args: list[str], ctx: click.Conte
         said = [next(word for word in names if word in typed) for names in alike
                 if any(word in typed for word in names)]  # fmt: skip
         if len(said) > 1:
-            raise click.UsageError(f"{said[0]} and {said[1]} exclude each other", ctx=ctx)
+            raise click.UsageError(f"{said[0]} and {said[1]} are mutually exclusive", ctx=ctx)
 
 
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="qwendeploy")
 def cli() -> None:
-    """What exactly to run on a GPU box for Qwen3.6-27B, what it will do, and whether it did."""
+    """Plan, predict, run and verify Qwen3.6-27B on a GPU machine."""
 
 
 def tune_process() -> None:
@@ -159,7 +160,7 @@ def main(args: list[str] | None = None) -> Any:
             raise
         # what is left in the buffer would fail once more on the way out
         _drop_output()
-        click.echo(f"error: the output cannot be written: {problem.strerror}", err=True)
+        click.echo(f"error: cannot write the output: {problem.strerror}", err=True)
         sys.exit(ExitCode.USAGE)
 
 

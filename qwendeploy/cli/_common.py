@@ -63,11 +63,11 @@ class CountList(click.ParamType[tuple[int, ...]]):
         try:
             counts = tuple(int(part) for part in str(value).split(","))
         except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers; write 1,8,32", param, ctx)
+            self.fail(f"{value!r} is not a list of whole numbers, for instance 1,8,32", param, ctx)
         if any(count < 1 for count in counts):
-            self.fail(f"{value!r} has a number below 1", param, ctx)
+            self.fail(f"{value!r} contains a number below 1", param, ctx)
         if any(count > MOST_REQUESTS for count in counts):
-            self.fail(f"{value!r} has a number above {MOST_REQUESTS}", param, ctx)
+            self.fail(f"{value!r} contains a number above {MOST_REQUESTS}", param, ctx)
         return counts
 
 
@@ -79,7 +79,7 @@ class FiniteRange(click.FloatRange):
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number that can be used", param, ctx)
+            self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
 
 
@@ -111,7 +111,7 @@ machine_settings = _apply(
             "--vram",
             type=FiniteRange(min=0, min_open=True),
             metavar="GIB",
-            help="Memory of one GPU, where the name leaves it open.",
+            help="Memory per GPU, if the name does not state it.",
         ),
         click.option("--driver", metavar="VERSION", help="NVIDIA driver, for instance 580.65."),
         click.option("--nvlink/--no-nvlink", default=None, help="Whether the GPUs have NVLink."),
@@ -119,9 +119,9 @@ machine_settings = _apply(
             "--os",
             "system",
             type=click.Choice(["linux", "wsl2"]),
-            help="System of a stated machine; linux unless stated.",
+            help="System of the machine that --gpu names; default: linux.",
         ),
-        click.option("--devices", metavar="I,J,...", help="Serve on these GPU indices."),
+        click.option("--devices", metavar="I,J,...", help="GPU indices to serve on."),
         click.option(
             "--machine",
             "machine_file",
@@ -133,63 +133,65 @@ machine_settings = _apply(
 
 workload_settings = _apply(
     [
-        click.option("--ctx", type=TOKENS, default=None, help="Longest context of a request."),
+        click.option(
+            "--ctx", type=TOKENS, default=None, help="Maximum context per request; default: 32k."
+        ),
         click.option(
             "--c",
             "--concurrency",
             "concurrency",
             type=click.IntRange(1, MOST_REQUESTS),
             default=None,
-            help="Requests in flight.",
+            help="Concurrent requests; default: 1.",
         ),
-        click.option("--typical-ctx", type=TOKENS, help="Typical context of a request."),
-        click.option("--isl", type=TOKENS, help="Input tokens of a request."),
-        click.option("--osl", type=TOKENS, help="Output tokens of a request."),
+        click.option("--typical-ctx", type=TOKENS, help="Typical context per request."),
+        click.option("--isl", type=TOKENS, help="Input tokens per request."),
+        click.option("--osl", type=TOKENS, help="Output tokens per request."),
         click.option(
             "--prefix-hit",
             type=FiniteRange(0, 1, max_open=True),
             metavar="SHARE",
-            help="Share of a prompt that is in the prefix cache, 0 to below 1.",
+            help="Fraction of each prompt found in the prefix cache, from 0 to below 1.",
         ),
         click.option(
             "--content",
             type=click.Choice(["prose", "code", "agent", "mixed"]),
             default="mixed",
             show_default=True,
-            help="What is generated; drafts are accepted more often in code.",
+            help="Generated content; code has a higher draft acceptance than prose.",
         ),
-        click.option("--separate-contexts", is_flag=True, help="Requests share no context."),
-        click.option("--vision", is_flag=True, help="Keep image input (costs memory)."),
+        click.option("--separate-contexts", is_flag=True, help="Requests do not share a context."),
+        click.option("--vision", is_flag=True, help="Keep image input (uses memory)."),
         click.option(
             "--quality",
             type=click.Choice(["reference", "near", "relaxed", "any"]),
-            help="Weakest quality class to accept; near unless stated.",
+            help="Lowest acceptable quality class of the weights; default: near (8-bit weights).",
         ),
         click.option(
             "--tpot",
             "tpot_ms",
             type=FiniteRange(0, min_open=True),
             metavar="MS",
-            help="Most milliseconds a token.",
+            help="Maximum time per output token, ms.",
         ),
         click.option(
             "--ttft",
             "ttft_ms",
             type=FiniteRange(0, min_open=True),
             metavar="MS",
-            help="Most milliseconds to the first token of a cold request.",
+            help="Maximum time to first token of a cold request, ms.",
         ),
         click.option(
             "--objective",
             type=click.Choice(["throughput", "latency", "capacity"]),
-            help="What to maximise; throughput, or latency for one request.",
+            help="Ranking objective; default: throughput, or latency at concurrency 1.",
         ),
         click.option(
             "--prefix-cache",
             type=click.Choice(["on", "off", "auto"]),
             default="auto",
             show_default=True,
-            help="Prefix caching.",
+            help="Prefix caching; auto lets the plan decide.",
         ),
     ]
 )
@@ -199,30 +201,38 @@ option_settings = _apply(
         click.option(
             "--engine", type=click.Choice(["vllm", "llama.cpp"]), help="Inference engine."
         ),
-        click.option("--image", help="Container image to use."),
-        click.option("--upstream-only", is_flag=True, help="No third-party image."),
-        click.option("--checkpoint", help="Repository or folder of the weights."),
+        click.option("--image", help="Container image."),
+        click.option("--upstream-only", is_flag=True, help="Exclude third-party images."),
+        click.option("--checkpoint", help="Repository or local folder of the weights."),
         click.option("--quant", help="Weight format, for instance fp8."),
-        click.option("--kv-cache-dtype", type=click.Choice(["bf16", "fp8"]), help="KV cache type."),
+        click.option(
+            "--kv-cache-dtype", type=click.Choice(["bf16", "fp8"]), help="KV cache data type."
+        ),
         click.option(
             "--spec",
             "spec_method",
             type=click.Choice(["none", "mtp", "dflash"]),
-            help="Draft method.",
+            help="Speculative decoding method.",
         ),
-        click.option("--spec-tokens", type=click.IntRange(1, 16), help="Draft tokens a step."),
+        click.option("--spec-tokens", type=click.IntRange(1, 16), help="Draft tokens per step."),
         click.option("--tp", type=click.IntRange(1, 64), help="Tensor-parallel size."),
-        click.option("--replicas", type=click.IntRange(1, 64), help="Independent copies."),
+        click.option(
+            "--replicas", type=click.IntRange(1, 64), help="Number of independent servers."
+        ),
         click.option(
             "--util",
             "gpu_memory_utilization",
             type=FiniteRange(0.05, 1.0),
-            help="Share of the GPU's memory the engine may use.",
+            help="Fraction of GPU memory the engine may use (gpu-memory-utilization).",
         ),
-        click.option("--max-num-seqs", type=click.IntRange(1, 4096), help="Seats."),
-        click.option("--max-num-batched-tokens", type=TOKENS, help="Tokens of one scheduler step."),
         click.option(
-            "--capture-size", type=TOKENS, help="Largest captured CUDA-graph step, tokens."
+            "--max-num-seqs", type=click.IntRange(1, 4096), help="Maximum concurrent sequences."
+        ),
+        click.option(
+            "--max-num-batched-tokens", type=TOKENS, help="Maximum tokens per scheduler step."
+        ),
+        click.option(
+            "--capture-size", type=TOKENS, help="Maximum CUDA graph capture size, in tokens."
         ),
     ]
 )
@@ -265,13 +275,11 @@ def request_of(settings: dict[str, Any]) -> Request:
         raise UserError(
             "--spec-tokens needs a draft method",
             where="--spec-tokens",
-            hint="--spec mtp, or leave --spec-tokens out",
+            hint="add --spec mtp, or remove --spec-tokens",
         )
     image = pins.get("image") or ""
     if pins.get("upstream_only") and image and not image.startswith("vllm/vllm-openai"):
-        raise UserError(
-            f"--upstream-only contradicts --image {image}", hint="leave out one of the two"
-        )
+        raise UserError(f"--upstream-only contradicts --image {image}", hint="remove one of them")
     stated = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in settings.items()
@@ -297,9 +305,9 @@ def _address(text: str) -> str:
             ipaddress.ip_address(text.replace("%", "zone"))
         except ValueError:
             raise UserError(
-                f"{text!r} is not an address",
+                f"{text!r} is not an IP address",
                 where="--listen",
-                hint="127.0.0.1 for this machine alone, 0.0.0.0 for all interfaces",
+                hint="use 127.0.0.1 for this machine only, 0.0.0.0 for all interfaces",
             ) from None
     return text
 
@@ -317,7 +325,7 @@ def workload_of(settings: dict[str, Any]) -> Workload:
         ctx = max(typical or 0, 32768)
     if typical is not None and typical > ctx:
         raise UserError(
-            f"the typical context {typical:,} exceeds the longest {ctx:,}",
+            f"the typical context {typical:,} exceeds the maximum context {ctx:,}",
             where="--typical-ctx",
             hint="raise --ctx",
         )
@@ -325,15 +333,15 @@ def workload_of(settings: dict[str, Any]) -> Workload:
     needed = (settings.get("isl") or 0) + (settings.get("osl") or 0)
     if needed > ctx:
         raise UserError(
-            f"--isl and --osl ask for {needed:,} tokens, --ctx allows {ctx:,}",
+            f"--isl and --osl need {needed:,} tokens, --ctx allows {ctx:,}",
             where="--ctx",
             hint=f"--ctx {needed}",
         )
     missing = [name for name in ("isl", "osl") if not settings.get(name)]
     if missing and needed and needed >= ctx:
-        lacks = "an answer" if settings.get("isl") else "a prompt"
+        missing_part = "output" if settings.get("isl") else "a prompt"
         raise UserError(
-            f"{ctx:,} tokens leave no room for {lacks}",
+            f"{ctx:,} tokens leave no room for {missing_part}",
             where="--ctx",
             hint=f"--ctx {needed + LEAST_ROOM}",
         )
@@ -355,15 +363,15 @@ def _check_prompts(settings: dict[str, Any], typical: int | None) -> None:
     isl = settings.get("isl")
     if typical is not None and isl is not None and typical < isl:
         raise UserError(
-            f"a request with a prompt of {isl:,} tokens has no context of {typical:,}",
+            f"the typical context {typical:,} is below the prompt length {isl:,}",
             where="--typical-ctx",
-            hint=f"--typical-ctx {isl + (settings.get('osl') or 0) // 2}, or leave it out",
+            hint=f"--typical-ctx {isl + (settings.get('osl') or 0) // 2}, or remove it",
         )
     if settings.get("prefix_hit") and settings.get("prefix_cache") == "off":
         raise UserError(
-            "with prefix caching off no prompt is found in a cache",
+            "--prefix-hit needs prefix caching",
             where="--prefix-hit",
-            hint="--prefix-cache on, or leave --prefix-hit out",
+            hint="use --prefix-cache on, or remove --prefix-hit",
         )
 
 

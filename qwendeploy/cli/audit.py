@@ -17,24 +17,26 @@ from qwendeploy.reporting.audit_text import audit_text
 
 @click.command("audit")
 @click.argument("source", required=False, type=click.Path(path_type=Path))
-@click.option("--container", metavar="NAME", help="Audit a container that Docker knows.")
+@click.option("--container", metavar="NAME", help="Audit a Docker container.")
 @machine_settings
-@click.option("--engine-version", metavar="V", help="vLLM on the host, for commands without image.")
 @click.option(
-    "--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096), help="Requests in flight."
+    "--engine-version", metavar="V", help="vLLM version on the host, for commands without an image."
 )
-@click.option("--typical-ctx", type=TOKENS, help="Typical context of a request.")
+@click.option(
+    "--c", "--concurrency", "concurrency", type=click.IntRange(1, 4096), help="Concurrent requests."
+)
+@click.option("--typical-ctx", type=TOKENS, help="Typical context per request.")
 @click.option(
     "--content",
     type=click.Choice([kind.value for kind in Content]),
     default="mixed",
     show_default=True,
-    help="What is generated.",
+    help="Generated content.",
 )
-@click.option("--separate-contexts", is_flag=True, help="Requests share no context.")
+@click.option("--separate-contexts", is_flag=True, help="Requests do not share a context.")
 @click.option("--fix", "as_fix", is_flag=True, help="Print the corrected command or fragment.")
-@click.option("--no-compare", is_flag=True, help="Leave out rates and the difference to our plan.")
-@click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
+@click.option("--no-compare", is_flag=True, help="Omit rates and the comparison with our plan.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print the audit document as JSON.")
 def command(
     source: Path | None,
@@ -50,7 +52,7 @@ def command(
     as_json: bool,
     **machine: Any,
 ) -> int:
-    """What a launch will do before it starts: faults with their place, memory, rate, fixes.
+    """Check a launch before it starts: problems with location and fix, memory, rates.
 
     SOURCE is a file, a directory, or - for standard input: docker run, podman run, vllm serve,
     llama-server, compose files, systemd units and quadlets, Kubernetes manifests, Dockerfiles,
@@ -62,11 +64,11 @@ def command(
     given: Path | bytes | str
     if container is not None:
         if source is not None:
-            raise UserError("SOURCE and --container both name the launch", hint="leave out one")
+            raise UserError("SOURCE and --container both name a launch", hint="remove one")
         given = container
     elif source is None or str(source) == "-":
         if source is None and sys.stdin.isatty():
-            raise UserError("nothing to audit", hint="name a file, a directory, or - for stdin")
+            raise UserError("nothing to audit", hint="give a file, a directory, or - for stdin")
         given = sys.stdin.buffer.read(api.LARGEST_LAUNCH + 1)
     else:
         given = source

@@ -16,9 +16,10 @@ from qwendeploy.reporting.compare_text import compare_json, compare_text
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def command(first: Path, second: Path, as_json: bool) -> None:
-    """Say what differs between two runs or two plans, and whether it is significant.
+    """Show the differences between two runs or two plans, and their significance.
 
-    A run is its directory or its run.json. Runs of unlike things are refused, naming the keys.
+    A run is its directory or its run.json. Runs with different keys are
+    rejected, with the list of keys.
     """
     comparison = api.compare(first, second)
     if as_json:

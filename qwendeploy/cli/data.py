@@ -16,9 +16,9 @@ from qwendeploy import api
 from qwendeploy.errors import ExitCode
 
 LAZY = {
-    "accuracy": "Errors of the models on data they did not see.",
-    "import": "Turn a result file of a benchmark into rows of your own table.",
-    "export": "Write a table, or your own rows to contribute, as a file.",
+    "accuracy": "Show the model errors on held-out data.",
+    "import": "Import a benchmark result file into your own table.",
+    "export": "Export a table, or your own rows for contribution, to a file.",
     "forget": "Remove an import from your own table.",
 }
 
@@ -44,7 +44,7 @@ class DataGroup(click.Group):
 
 @click.group("data", cls=DataGroup)
 def command() -> None:
-    """The tables: list, show, check, accuracy, import, export, forget."""
+    """Manage the data tables: list, show, check, accuracy, import, export, forget."""
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -53,7 +53,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @command.command("list")
 @as_json
 def list_tables(as_json: bool) -> None:
-    """Every table with its rows, states and sources."""
+    """List every table with its rows, statuses and sources."""
     summaries = api.data_list()
     if as_json:
         document = [summary._asdict() for summary in summaries]
@@ -82,15 +82,17 @@ def list_tables(as_json: bool) -> None:
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Condition; also != > >= < <=. Repeat it to combine.",
+    help="Condition; operators = != > >= < <=. Repeatable: all must hold.",
 )
-@click.option("--columns", metavar="A,B,...", help="Only these columns.")
-@click.option("--limit", type=click.IntRange(1), default=40, show_default=True, help="Most rows.")
+@click.option("--columns", metavar="A,B,...", help="Columns to show.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of rows."
+)
 @as_json
 def show(
     table: str, where: tuple[str, ...], columns: str | None, limit: int, as_json: bool
 ) -> None:
-    """Rows of one table."""
+    """Show rows of one table."""
     chosen = [name.strip() for name in columns.split(",")] if columns else []
     shown = api.data_show(table, where=where, columns=chosen, limit=limit)
     if as_json:
@@ -111,7 +113,7 @@ def show(
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @as_json
 def check(directory: Path | None, as_json: bool) -> int:
-    """Whether the tables (or those in DIRECTORY) are whole, consistent and sourced."""
+    """Check that the tables (or those in DIRECTORY) are complete, consistent and sourced."""
     report = api.data_check(directory)
     if as_json:
         keys = {"file": "file", "line": "line", "column": "key", "problem": "what"}

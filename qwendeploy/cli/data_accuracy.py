@@ -22,14 +22,14 @@ TABLES = (
 
 
 @click.command("accuracy")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; errors as fractions.")
-@click.option("--markdown", is_flag=True, help="Print the README's tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with errors as fractions.")
+@click.option("--markdown", is_flag=True, help="Print the tables of the README.")
 @click.option(
     "--table",
     "tables",
     multiple=True,
     type=click.Choice(TABLES),
-    help="Only this table; repeat it for more.",
+    help="Only this table; repeatable.",
 )
 @click.option(
     "--audit",
@@ -37,18 +37,18 @@ TABLES = (
     is_flag=False,
     flag_value="",
     metavar="[DIR]",
-    help="Score audit over launches with a known outcome instead: a folder of cases.",
+    help="Instead, score audit on a folder of launches with known outcome.",
 )
 def command(
     as_json: bool, markdown: bool, tables: tuple[str, ...], audit_folder: str | None
 ) -> None:
-    """Errors of the models on data they did not see; offline, about half a minute.
+    """Show the model errors on held-out data; offline, about half a minute.
 
     Sessions held out come first: that is what another box sees. Then cells of a series, pools,
     machines, latencies, what following the advice costs, and situations where advice must differ.
     """
     if as_json and markdown:
-        raise click.UsageError("--json and --markdown are two forms of one report; choose one")
+        raise click.UsageError("--json and --markdown are mutually exclusive")
     if audit_folder is not None:
         _print_audit_score(Path(audit_folder) if audit_folder else None, as_json)
         return

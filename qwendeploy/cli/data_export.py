@@ -20,7 +20,7 @@ from qwendeploy import api
 def command(
     table: str | None, output: Path, ids: tuple[str, ...], where: tuple[str, ...], force: bool
 ) -> None:
-    """Write TABLE as .csv, .json, .md or .parquet, or your own rows as a file to contribute.
+    """Export TABLE as .csv, .json, .md or .parquet, or your own rows to a file for contribution.
 
     A contribution is JSON and holds no paths, addresses, names or keys.
     """
@@ -28,9 +28,11 @@ def command(
         if where:
             raise click.UsageError("--where needs a TABLE")
         rows = api.data_export(output, ids=ids, force=force)
-        click.echo(f"{output}: {rows} rows, trust submitted; read it before you send it")
+        click.echo(
+            f"{output}: {rows} rows with trust submitted; review the file before you send it"
+        )
         return
     if ids:
-        raise click.UsageError("--id is of one's own imports; use --where with a TABLE")
+        raise click.UsageError("--id selects your own imports; use --where with a TABLE")
     rows = api.data_save(table, output, where=where, force=force)
     click.echo(f"{output}: {rows} rows of {table}")

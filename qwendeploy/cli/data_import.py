@@ -25,12 +25,12 @@ FORMATS = (
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--gpu", metavar="NAME", help="GPU the server ran on; known where a plan is.")
+@click.option("--gpu", metavar="NAME", help="GPU that the server ran on; not needed with a plan.")
 @click.option("--gpus", "gpu_count", type=click.IntRange(1, 64), help="Number of GPUs.")
 @click.option("--vram", "gpu_vram_gib", type=FiniteRange(1), metavar="GIB")
 @click.option("--interconnect", type=click.Choice(["nvlink", "pcie", "unified", "none"]))
 @click.option("--driver", metavar="VERSION")
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Plan that was served.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Plan of the server.")
 @click.option("--image", help="Container image.")
 @click.option("--engine", type=click.Choice(["vllm", "llama.cpp", "sglang"]))
 @click.option("--engine-version", metavar="VERSION")
@@ -38,7 +38,7 @@ FORMATS = (
 @click.option("--quant", help="Weight format, for instance fp8.")
 @click.option("--kv-cache-dtype", help="KV cache type, for instance bf16.")
 @click.option("--spec", "spec_method", help="Draft method: none, mtp, dflash.")
-@click.option("--spec-tokens", type=click.IntRange(0, 32), help="Draft tokens a step.")
+@click.option("--spec-tokens", type=click.IntRange(0, 32), help="Draft tokens per step.")
 @click.option("--tp", type=click.IntRange(1, 64), help="Tensor-parallel size.")
 @click.option("--util", "gpu_memory_utilization", type=FiniteRange(0.05, 1.0))
 @click.option("--max-model-len", type=TOKENS)
@@ -51,19 +51,21 @@ FORMATS = (
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 4096),
-    help="Requests in flight, where the file does not say.",
+    help="Concurrent requests, if the file does not state them.",
 )
-@click.option("--session", help="Name of the sitting; runs of one sitting may be compared.")
-@click.option("--format", type=click.Choice(FORMATS), help="Recognised by default.")
-@click.option("--skip-bad", is_flag=True, help="Leave refused loads out of a file with several.")
-@click.option("--dry-run", is_flag=True, help="Say what would be added; write nothing.")
+@click.option("--session", help="Session name; runs of one session can be compared.")
+@click.option("--format", type=click.Choice(FORMATS), help="File format; detected by default.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Import the valid results of a file and skip rejected ones."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be imported without writing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(file: Path, as_json: bool, **settings: Any) -> None:
-    """Add the loads of a benchmark's result FILE to your own table, all or none.
+    """Import the results of a benchmark FILE into your own table, all or none.
 
     Reads vllm bench serve, guidellm, aiperf, genai-perf, inference-perf, llm-inference-bench,
     llama-bench, llama-batched-bench and our run.json.
-    What a benchmark cannot know (GPU, weights, drafts) is stated here; what is not stated stays
+    What a benchmark does not record (GPU, weights, drafts) is stated here; what is not stated stays
     empty. A run.json of `verify PLAN` brings its plan along and needs nothing.
     """
     dry_run = settings.pop("dry_run")

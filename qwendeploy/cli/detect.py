@@ -22,9 +22,9 @@ from qwendeploy.cli._common import FiniteRange
 @click.option("--json", "as_json", is_flag=True, help="Print the machine as JSON.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write machine.yaml.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--gpu", metavar="NAME", help="GPU model where the saved output does not show it.")
+@click.option("--gpu", metavar="NAME", help="GPU model, if the saved output does not show it.")
 @click.option("--gpus", "count", type=click.IntRange(1, 64), help="Number of GPUs, if not shown.")
-@click.option("--vram", type=FiniteRange(), metavar="GIB", help="Memory of one GPU, if not shown.")
+@click.option("--vram", type=FiniteRange(), metavar="GIB", help="Memory per GPU, if not shown.")
 @click.option("--driver", metavar="VERSION", help="NVIDIA driver, if not shown.")
 @click.option(
     "--os", "system", type=click.Choice(["linux", "wsl2", "windows"]), help="System, if not shown."
@@ -41,7 +41,7 @@ def command(
     driver: str | None,
     system: str | None,
 ) -> None:
-    """Read GPUs, links, driver and host of this machine, or of saved output (FILE, --from).
+    """Detect GPUs, links, driver and host of this machine, or read saved output (FILE, --from).
 
     Saved output is recognised by its content: the plain table, -L, -q, -q -x, --query-gpu CSV,
     topo -m, topo -p2p r, nvlink -s and -R, --version, error texts, kernel logs, environment

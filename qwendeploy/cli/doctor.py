@@ -11,15 +11,17 @@ from qwendeploy import api
 
 @click.command("doctor")
 @click.argument("plan", required=False, type=click.Path(path_type=Path))
-@click.option("--image", help="Image that will run; the plan's otherwise.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port; 8000 or the plan's otherwise.")
-@click.option("--devices", metavar="I,J,...", help="GPU indices that will serve.")
+@click.option("--image", help="Image to check; default: the plan's.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port to check; default: the plan's, or 8000."
+)
+@click.option("--devices", metavar="I,J,...", help="GPU indices to check.")
 @click.option(
     "--from",
     "sources",
     multiple=True,
     metavar="PATH",
-    help="Examine saved output of another box; this computer is not looked at.",
+    help="Check saved output of another machine instead of this one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option(
@@ -39,9 +41,9 @@ def command(
     bundle: Path | None,
     force: bool,
 ) -> None:
-    """Check GPUs, driver, Docker, disk, links, port and token; with PLAN against what it needs.
+    """Check GPUs, driver, Docker, disk, links, port and token; with PLAN, against its needs.
 
-    Exits 4 if a finding keeps a server from starting here, 1 if on the box of --from.
+    Exits 4 if a problem keeps a server from starting on this machine, 1 with --from.
     """
     report = api.doctor(
         plan, image=image, port=port, devices=devices, sources=sources, bundle=bundle, force=force

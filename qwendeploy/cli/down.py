@@ -11,14 +11,14 @@ from qwendeploy import api
 
 
 @click.command("down")
-@click.option("--name", default="qwendeploy", show_default=True, help="Of the container.")
+@click.option("--name", default="qwendeploy", show_default=True, help="Container name.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.IntRange(0, 86400),
     default=60,
     show_default=True,
-    help="Seconds that running requests get to end.",
+    help="Seconds to wait for running requests.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(name: str, timeout_s: int, as_json: bool) -> None:

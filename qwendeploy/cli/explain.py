@@ -16,11 +16,11 @@ from qwendeploy import api
     "--plan",
     "plan_file",
     type=click.Path(path_type=Path),
-    help="Explain the decisions of this plan; NAME narrows to an option, rule, flag or figure.",
+    help="Explain this plan; NAME selects an option, rule, flag or figure of it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str | None, plan_file: Path | None, as_json: bool) -> None:
-    """Say what a rule, finding, signature, flag, variable, figure or word means and why it is so;
+    """Explain a rule, finding, signature, flag, variable, figure or term, with sources;
     of an image, checkpoint, weight format or card what is known.
 
     Without NAME: the names that are known. Examples: `explain driver-too-old-for-image`,

@@ -25,9 +25,9 @@ from qwendeploy.errors import UserError
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Directory; without it, print to stdout.",
+    help="Output directory; default: print to stdout.",
 )
-@click.option("--name", default="qwendeploy", show_default=True, help="Of container and unit.")
+@click.option("--name", default="qwendeploy", show_default=True, help="Container and unit name.")
 @click.option(
     "--replicas-by",
     type=click.Choice(("auto", "engine", "router")),
@@ -35,7 +35,7 @@ from qwendeploy.errors import UserError
     show_default=True,
     help="One engine process for all replicas, or one server each behind nginx (compose).",
 )
-@click.option("--writable", is_flag=True, help="Leave the container's root file system writable.")
+@click.option("--writable", is_flag=True, help="Keep the container's root file system writable.")
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def command(
@@ -48,12 +48,12 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write artefacts that run PLAN, with the plan and its verification script."""
+    """Write the files that run PLAN, with the plan and its verification script."""
     if output is None and as_json:
         raise UserError(
-            "without -o nothing is written that JSON could tell of",
+            "--json lists written files and needs -o",
             where="--json",
-            hint="add -o DIRECTORY, or leave out --json",
+            hint="add -o DIRECTORY, or remove --json",
         )
     if output is None:
         click.echo(

@@ -30,7 +30,9 @@ BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json"
 @click.command("predict")
 @machine_settings
 @option_settings
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Predict this plan.")
+@click.option(
+    "--plan", "plan_file", type=click.Path(path_type=Path), help="Predict the option of this plan."
+)
 @click.option(
     "--c",
     "--concurrency",
@@ -38,28 +40,30 @@ BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json"
     type=COUNT_LIST,
     default="1",
     show_default="1, or the plan's",
-    help="Requests in flight, several separated by commas.",
+    help="Concurrent requests, comma-separated.",
 )
 @click.option(
     "--ctx",
     "contexts",
     type=TOKEN_LIST,
     default="32k",
-    show_default="32k, or the plan's typical and longest",
-    help="Context of each request, several separated by commas.",
+    show_default="32k, or the plan's typical and maximum",
+    help="Context per request, comma-separated.",
 )
-@click.option("--max-model-len", type=TOKENS, help="Longest request that the server accepts.")
-@click.option("--isl", type=TOKENS, help="Input tokens of a request.")
-@click.option("--osl", type=TOKENS, help="Output tokens of a request.")
+@click.option(
+    "--max-model-len", type=TOKENS, help="Maximum length of a request that the server accepts."
+)
+@click.option("--isl", type=TOKENS, help="Input tokens per request.")
+@click.option("--osl", type=TOKENS, help="Output tokens per request.")
 @click.option(
     "--content",
     type=click.Choice(["prose", "code", "agent", "mixed"]),
     default="mixed",
     show_default=True,
-    help="What is generated.",
+    help="Generated content.",
 )
-@click.option("--separate-contexts", is_flag=True, help="Requests share no context.")
-@click.option("--vision", is_flag=True, help="Keep image input (costs memory).")
+@click.option("--separate-contexts", is_flag=True, help="Requests do not share a context.")
+@click.option("--vision", is_flag=True, help="Keep image input (uses memory).")
 @click.option(
     "--prefix-cache",
     type=click.Choice(["on", "off", "auto"]),
@@ -67,7 +71,9 @@ BESIDE_A_PLAN = ("plan_file", "counts", "contexts", "output", "force", "as_json"
     show_default=True,
     help="Prefix caching.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write the figures to this file."
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the document as JSON.")
 def command(
@@ -79,7 +85,7 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Predict one stated option on one machine: no choosing, the same figures as a plan."""
+    """Predict one given option on one machine, with the same figures as a plan."""
     counts, contexts = tuple(dict.fromkeys(counts)), tuple(dict.fromkeys(contexts))
     if plan_file is not None:
         _alone()
@@ -109,10 +115,10 @@ def _alone() -> None:
         name = parameter.name or ""
         if _stated(name) and name not in BESIDE_A_PLAN:
             raise UserError(
-                f"--plan states machine, option and workload; {parameter.opts[0]} would be a second"
-                " statement",
+                f"--plan states machine, option and workload; {parameter.opts[0]} conflicts "
+                "with it",
                 where="--plan",
-                hint="leave out one of the two",
+                hint="remove one of them",
             )
 
 
@@ -125,7 +131,7 @@ def _fits(max_model_len: int | None, contexts: tuple[int, ...]) -> None:
     """Refuse a server that takes no request as long as the longest context asked for."""
     if max_model_len is not None and max_model_len < max(contexts):
         raise UserError(
-            f"{max_model_len:,} tokens are fewer than --ctx {max(contexts):,}",
+            f"{max_model_len:,} tokens are below --ctx {max(contexts):,}",
             where="--max-model-len",
-            hint=f"--max-model-len {max(contexts)}, or shorter contexts",
+            hint=f"raise it to {max(contexts)}, or shorten --ctx",
         )

@@ -27,17 +27,25 @@ from qwendeploy.reporting.plan_text import no_plan_text, plan_text
 @machine_settings
 @workload_settings
 @option_settings
-@click.option("--listen", default="127.0.0.1", show_default=True, help="Address to serve on.")
+@click.option(
+    "--listen", default="127.0.0.1", show_default=True, help="Address that the server listens on."
+)
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the plan here.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write the plan to this file."
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan document as JSON.")
 def command(output: Path | None, force: bool, as_json: bool, **settings: Any) -> None:
-    """Choose what to run: machine + workload -> plan, with its predictions and why."""
+    """Plan what to run for a machine and a workload, with predictions and reasons."""
     request = request_of(settings)
     workload = workload_of(settings)
     if workload.max_context < 2:
-        raise UserError("one token holds no prompt and answer", where="--ctx", hint="--ctx 32k")
+        raise UserError(
+            "a request needs at least one input and one output token",
+            where="--ctx",
+            hint="--ctx 32k",
+        )
     machine = machine_of(settings)
     try:
         plan = api.recommend(machine, workload, request)

@@ -10,10 +10,10 @@ from qwendeploy import api
 
 
 @click.command("status")
-@click.option("--name", help="Of the container; else all that qwendeploy started.")
+@click.option("--name", help="Container name; default: all that qwendeploy started.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(name: str | None, as_json: bool) -> int:
-    """Say what a started plan is doing; exit 0 if it serves, else 4."""
+    """Show the state of a started plan; exit 0 if it serves, else 4."""
     statuses = api.status(name)
     from qwendeploy.reporting.running_text import status_json, status_text
 

@@ -15,23 +15,25 @@ from qwendeploy.reporting.progress import progress
 
 @click.command("up")
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--name", default="qwendeploy", show_default=True, help="Of the container.")
-@click.option("-y", "--yes", is_flag=True, help="Replace a container of another plan unasked.")
-@click.option("--network", metavar="NAME", help="Docker network; else Docker's default bridge.")
+@click.option("--name", default="qwendeploy", show_default=True, help="Container name.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Replace a container of another plan without asking."
+)
+@click.option("--network", metavar="NAME", help="Docker network; default: Docker's default bridge.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=FiniteRange(1, 86400),
-    help="Seconds to wait; else the plan's boot time and download.",
+    help="Seconds to wait; default: from the plan's startup and download time.",
 )
 @click.option(
     "--secrets",
     "secrets_file",
     type=click.Path(path_type=Path),
-    help="Env file with key and token; else secrets.env beside the plan.",
+    help="Env file with API key and token; default: secrets.env beside the plan.",
 )
-@click.option("--checks/--no-checks", default=True, help="Look at this machine's GPUs first.")
-@click.option("--writable", is_flag=True, help="Leave the container's root file system writable.")
+@click.option("--checks/--no-checks", default=True, help="Check this machine's GPUs first.")
+@click.option("--writable", is_flag=True, help="Keep the container's root file system writable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     plan: Path,
@@ -44,7 +46,7 @@ def command(
     writable: bool,
     as_json: bool,
 ) -> int:
-    """Start PLAN through Docker, wait until it serves, and read back what was applied."""
+    """Start PLAN with Docker, wait until it serves, and read back the applied settings."""
     settings = api.UpSettings(
         name=name,
         yes=yes,
@@ -58,8 +60,8 @@ def command(
     from qwendeploy.reporting.running_text import failed_text, up_json, up_text
 
     try:
-        with progress(quiet=as_json) as told:
-            report = api.up(plan, settings, told)
+        with progress(quiet=as_json) as report_progress:
+            report = api.up(plan, settings, report_progress)
     except BaseException as problem:
         if shown := failed_text(problem):
             click.echo(shown, err=True)
@@ -72,7 +74,7 @@ def command(
 
 
 def _confirm(lines: list[str]) -> bool:
-    click.echo("another plan runs under this name; the change:", err=True)
+    click.echo("another plan runs under this name; the changes:", err=True)
     for line in lines:
         click.echo(f"  {line}", err=True)
     return click.confirm("replace it?", err=True)

@@ -22,107 +22,137 @@ ACCESS = ("model", "api_key_file", "api_key_env", "ca_file", "insecure", "use_pr
 
 @click.command("verify")
 @click.argument("plan", type=click.Path(path_type=Path), required=False)
-@click.option("--base-url", "--url", "base_url", metavar="URL", help="Server; else the plan's.")
-@click.option("--model", help="Served name; else the plan's, else the first served.")
-@click.option("--api-key-file", type=click.Path(path_type=Path), help="File with the key.")
-@click.option("--api-key-env", metavar="NAME", help="Variable with the key.")
-@click.option("--cacert", "ca_file", type=click.Path(path_type=Path), help="Certificate to trust.")
-@click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
+@click.option(
+    "--base-url", "--url", "base_url", metavar="URL", help="Server URL; default: the plan's."
+)
+@click.option("--model", help="Served model name; default: the plan's, or the first one served.")
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="File with the API key.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable with the API key.")
+@click.option(
+    "--cacert", "ca_file", type=click.Path(path_type=Path), help="CA certificate to trust."
+)
+@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
 @click.option(
     "--proxy/--no-proxy",
     "use_proxy",
     default=None,
-    help="Use the environment's proxy; by default only for other hosts.",
+    help="Use the proxy of the environment; default: only for other hosts.",
 )
-@click.option("--quick", "level", flag_value="quick", help="2 to 3 minutes: rate, no fill.")
-@click.option("--standard", "level", flag_value="standard", default=True, help="Rate, fill, gates.")
-@click.option("--thorough", "level", flag_value="thorough", help="Longer and more repeats.")
-@click.option("--rate-only", is_flag=True, help="Ask for the rate alone; no fill, no gates.")
-@click.option("--fill/--no-fill", default=None, help="Test the fill.")
+@click.option(
+    "--quick", "level", flag_value="quick", help="Rate only, 2 to 3 minutes; no fill test."
+)
+@click.option(
+    "--standard",
+    "level",
+    flag_value="standard",
+    default=True,
+    help="Rate, fill test and gates (default).",
+)
+@click.option("--thorough", "level", flag_value="thorough", help="Longer windows and more repeats.")
+@click.option("--rate-only", is_flag=True, help="Judge the rate only; no fill test, no gates.")
+@click.option("--fill/--no-fill", default=None, help="Fill the KV cache as planned.")
 @click.option("--gates/--no-gates", default=None, help="Run the functional gates.")
 @click.option(
     "--c",
     "--concurrency",
     "concurrency",
     type=click.IntRange(1, 4096),
-    help="Streams; else plan's.",
+    help="Concurrent requests; default: the plan's.",
 )
-@click.option("--ctx", "context", type=TOKENS, help="Context of a request.")
+@click.option("--ctx", "context", type=TOKENS, help="Context per request.")
 @click.option(
     "--contexts",
     type=click.Choice(["shared", "separate"]),
-    help="One warm context for all streams, or one each; as the plan runs it.",
+    help="One warm context for all requests, or one each; default: the plan's.",
 )
 @click.option(
-    "--content", type=click.Choice([one.value for one in Content]), help="What prompts are made of."
+    "--content", type=click.Choice([one.value for one in Content]), help="Prompt content."
 )
-@click.option("--window", "window_s", type=FiniteRange(0.5, 3600), help="Seconds a window.")
-@click.option("--windows", type=click.IntRange(1, 1000), help="Windows at most.")
+@click.option(
+    "--window", "window_s", type=FiniteRange(0.5, 3600), help="Length of a measurement window, s."
+)
+@click.option("--windows", type=click.IntRange(1, 1000), help="Maximum number of windows.")
 @click.option(
     "--settle",
     "settle_s",
     type=FiniteRange(1, 3600),
     default=45.0,
-    help="Longest wait for a steady rate, s.",
+    help="Maximum wait for a steady rate, s.",
 )
 @click.option(
     "--patience",
     "patience_s",
     type=FiniteRange(1, 3600),
     default=30.0,
-    help="A stream that the server keeps waiting so long will not run, s.",
+    help="Wait after which a queued request counts as not running, s.",
 )
 @click.option(
     "--hold",
     "hold_s",
     type=FiniteRange(0.5, 3600),
     default=5.0,
-    help="How long a filled pool is watched, s.",
+    help="Time to observe the filled KV cache, s.",
 )
 @click.option(
     "--timeout-first",
     type=FiniteRange(1, 86400),
     default=600.0,
-    help="Longest wait for a first token, s.",
+    help="Maximum wait for the first token, s.",
 )
 @click.option(
     "--timeout-gap",
     type=FiniteRange(1, 86400),
     default=60.0,
-    help="Longest gap between tokens, s.",
+    help="Maximum gap between tokens, s.",
 )
-@click.option("--repeats", type=click.IntRange(1, 100), help="Repeats of the first-token test.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 100), help="Repeats of the time-to-first-token test."
+)
 @click.option("--wait", "wait_s", type=FiniteRange(0, 86400), default=30.0, show_default=True)
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     type=click.Choice(["decode", "prompt", "mixed", "chat"]),
-    help="Further loads: cold prompts, whole requests, growing conversations. Repeatable.",
+    help="Additional loads: cold prompts, whole requests, multi-turn chats. Repeatable.",
 )
-@click.option("--ladder-c", type=COUNT_LIST, default=(), help="Decode at these concurrencies too.")
-@click.option("--ladder-ctx", type=TOKEN_LIST, default=(), help="Decode at these contexts too.")
-@click.option("--isl", type=TOKENS, help="Input tokens of mixed and chat.")
-@click.option("--osl", type=TOKENS, help="Output tokens of mixed and chat.")
-@click.option("--spread", type=FiniteRange(0, 1), default=0.0, help="Of both, relative.")
-@click.option("--seconds", "loop_s", type=FiniteRange(1), help="Length of mixed and chat.")
-@click.option("--soak", "soak_s", type=FiniteRange(0), help="Seconds to decode on at the end.")
-@click.option("--ttft", "ttft_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
-@click.option("--tpot", "tpot_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
-@click.option("--e2e", "e2e_ms", type=FiniteRange(0, min_open=True), help="Limit, ms.")
-@click.option("--boots", type=click.IntRange(1, 20), help="Start the plan anew so many times.")
-@click.option("--self-test", is_flag=True, help="Print the client's own error on this host.")
-@click.option("--export-bench", type=click.Path(path_type=Path), help="vllm bench serve result.")
-@click.option("--keep-requests", is_flag=True, help="Keep per-request arrays in run.json.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of this run.")
+@click.option(
+    "--ladder-c", type=COUNT_LIST, default=(), help="Additional concurrencies for the decode rate."
+)
+@click.option(
+    "--ladder-ctx", type=TOKEN_LIST, default=(), help="Additional contexts for the decode rate."
+)
+@click.option("--isl", type=TOKENS, help="Input tokens per request of mixed and chat.")
+@click.option("--osl", type=TOKENS, help="Output tokens per request of mixed and chat.")
+@click.option(
+    "--spread", type=FiniteRange(0, 1), default=0.0, help="Relative spread of --isl and --osl."
+)
+@click.option("--seconds", "loop_s", type=FiniteRange(1), help="Duration of mixed and chat, s.")
+@click.option("--soak", "soak_s", type=FiniteRange(0), help="Additional decode time at the end, s.")
+@click.option("--ttft", "ttft_ms", type=FiniteRange(0, min_open=True), help="TTFT limit, ms.")
+@click.option("--tpot", "tpot_ms", type=FiniteRange(0, min_open=True), help="TPOT limit, ms.")
+@click.option("--e2e", "e2e_ms", type=FiniteRange(0, min_open=True), help="End-to-end limit, ms.")
+@click.option("--boots", type=click.IntRange(1, 20), help="Number of server starts to measure.")
+@click.option(
+    "--self-test", is_flag=True, help="Print the measurement error of the client on this host."
+)
+@click.option(
+    "--export-bench",
+    type=click.Path(path_type=Path),
+    help="Write the result in the format of vllm bench serve.",
+)
+@click.option("--keep-requests", is_flag=True, help="Store per-request data in run.json.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Output directory of this run."
+)
 @click.option(
     "--runs",
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Where runs get directories of their own.",
+    help="Parent directory of runs without -o.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a run in the directory.")
+@click.option("--force", is_flag=True, help="Overwrite an existing run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     plan: Path | None,
@@ -137,14 +167,16 @@ def command(
     export_bench: Path | None,
     **settings: Any,
 ) -> int:
-    """Measure a live server and judge PLAN's prediction; without PLAN only measure."""
+    """Measure a live server and compare it with PLAN; without PLAN, only measure."""
     if self_test:
         return _self_test(as_json)
     if boots is not None and plan is None:
-        raise UserError("a server is started anew from a plan", where="--boots", hint="give PLAN")
+        raise UserError("a restart needs a plan", where="--boots", hint="give PLAN")
     if export_bench is not None and export_bench.exists() and not force:
         raise UserError(
-            "exists already", where=f"--export-bench {export_bench}", hint="--force overwrites it"
+            "exists already",
+            where=f"--export-bench {export_bench}",
+            hint="use --force to overwrite it",
         )
     limits = {name: settings.pop(name) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
     deadlines = {"first": settings.pop("timeout_first"), "gap": settings.pop("timeout_gap")}
@@ -153,7 +185,7 @@ def command(
         settings["content"] = Content(settings["content"])
     if rate_only:
         if settings["fill"] or settings["gates"]:
-            raise UserError("--rate-only leaves out fill and gates", where="--fill, --gates")
+            raise UserError("--rate-only excludes fill and gates", where="--fill, --gates")
         settings["fill"] = settings["gates"] = False
     access = {name: settings.pop(name) for name in ACCESS}
     run_id = api.new_run_id()
@@ -166,7 +198,7 @@ def command(
     for line in api.verify_notices(plan, settings) if plan is not None else ():
         click.echo(f"note: {line}", err=True)
     if settings["level"] == "thorough" and boots is None and plan is not None:
-        click.echo("note: one boot; --boots 3 starts the plan anew each time", err=True)
+        click.echo("note: one boot; --boots 3 restarts the server and measures each boot", err=True)
     try:
         with progress(quiet=as_json) as told:
             run, report = api.verify(
@@ -186,7 +218,7 @@ def command(
             )
     except KeyboardInterrupt:
         saved = directory / "run.json"
-        text = f"what was measured is in {saved}" if saved.exists() else "nothing was measured"
+        text = f"results so far are in {saved}" if saved.exists() else "nothing was measured"
         click.echo(f"interrupted; {text}", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except NotSaved as problem:

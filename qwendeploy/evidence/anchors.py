@@ -146,7 +146,9 @@ def moved_beside(
     above = sum(w * log for w, (_, log) in zip(weights, beside, strict=True)) / sum(weights)
     names = " and ".join(f"mtp{other.spec_tokens}" for other, _ in beside)
     moved = rate.scaled(math.exp(SIBLING_SHARE * above))
-    return replace(moved, basis=f"{rate.basis}, moved half way to the level of {names} here")
+    return replace(
+        moved, basis=f"{rate.basis}, shifted halfway to the level of {names} on this machine"
+    )
 
 
 def same_board(one: GpuModel, other: GpuModel) -> bool:

@@ -144,9 +144,9 @@ def describe(machine: Machine) -> Box:
         )
     if any(memory is None for memory in memories):
         raise NoPlan(
-            "the memory of the GPUs is not shown",
+            "the GPU memory is not shown",
             where="machine",
-            hint="state it with --vram, for instance --vram 24",
+            hint="set it with --vram, for instance --vram 24",
         )
     known = [memory for memory in memories if memory is not None]
     order = sorted(range(len(gpus)), key=lambda at: (_pace(models[at]), known[at]))
@@ -209,7 +209,7 @@ def _capability(gpus: Sequence[Gpu], models: Sequence[GpuModel | None]) -> str:
     known = [text for text in shown if text]
     if not known:
         raise NoPlan(
-            "the compute capability of the GPUs is neither shown nor known by name",
+            "the compute capability of the GPUs is unknown",
             where="machine",
             hint="name the card with --gpu",
         )

@@ -76,7 +76,7 @@ class Knowledge:
             if row.quant == quant and row.role == "target" and row.gib_on_disk:
                 return row
         raise UserError(
-            f"nothing is known of checkpoint {name!r} with weights {quant!r}",
+            f"checkpoint {name!r} with weights {quant!r} is unknown",
             where="--checkpoint",
             hint="see 'qwendeploy data show checkpoints'",
         )
@@ -97,7 +97,7 @@ class Knowledge:
         ]
         if not max(sizes, default=0.0):
             raise UserError(
-                f"the size of {checkpoint.name} is not known",
+                f"the size of {checkpoint.name} is unknown",
                 where="--checkpoint",
                 hint="see 'qwendeploy data show checkpoints'",
             )
@@ -157,7 +157,7 @@ class Knowledge:
             fit = [row.name for row in self.images if row.verdict != "avoid"]
             alike = difflib.get_close_matches(name, fit, n=1)
             raise UserError(
-                f"nothing is known of image {name!r} and its tag names no engine version",
+                f"image {name!r} is unknown and its tag names no engine version",
                 where="--image",
                 hint=f"did you mean {alike[0]}?" if alike else "see 'qwendeploy data show images'",
             )
@@ -323,7 +323,7 @@ def _stated_image(
         fork=image_name(name).publisher,
         moves=False,
         verdict="unknown",
-        reason="stated by the user; in no table",
+        reason="stated by the user; not in the tables",
         date=None,
         confidence="low",
         source="stated",

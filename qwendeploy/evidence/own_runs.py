@@ -139,7 +139,7 @@ class OwnRuns:
         labels = dict.fromkeys(point.label for point in found)
         told = f"own {'run' if len(labels) == 1 else 'runs'} {', '.join(labels)}"
         if min(rates) < low or max(rates) > high:
-            told += f", which disagree ({min(rates):,.0f} to {max(rates):,.0f} tok/s a server)"
+            told += f", which disagree ({min(rates):,.0f} to {max(rates):,.0f} tok/s per server)"
         estimate = Estimate(
             value,
             max(0.0, min(low, *rates)),
@@ -195,7 +195,7 @@ class OwnRuns:
         return replace(
             result.estimate,
             kind=kind,
-            basis=f"{base.basis}; times {result.factor:.3f} by own {', '.join(labels)}",
+            basis=f"{base.basis}; scaled by {result.factor:.3f} from own {', '.join(labels)}",
         )
 
 

@@ -90,7 +90,7 @@ def rest_coefficients() -> RestCoefficients:
     try:
         count = int(values.pop("n"))
         return RestCoefficients(
-            **values, n=count, basis=f"memory beside weights and cache fitted on {count} pools"
+            **values, n=count, basis=f"memory besides weights and cache, fitted on {count} pools"
         )
     except (KeyError, TypeError) as problem:
         raise DataError(f"coefficients do not match: {problem}", file="memory_rest.csv") from None
@@ -122,7 +122,7 @@ def weights_of(question: PoolQuestion) -> Estimate:
             logged + LOGGED_BAND_GIB,
             Kind.MEASURED,
             n=1,
-            basis="weights as a server logged them",
+            basis="weights from a server log",
         )
     loaded = loaded_weights(
         question.files_gib,
@@ -259,7 +259,7 @@ def estimate_pool(
     if question.kv_cache_bytes is not None:
         blocks = blocks_from_bytes(layout, question.kv_cache_bytes)
         stated = Estimate(
-            blocks, blocks, blocks, layout.kind, basis="bytes of the cache as stated", level=1.0
+            blocks, blocks, blocks, layout.kind, basis="stated bytes of the cache", level=1.0
         )
         rest = rest_gib(rest_inputs(question), terms)
         return Pool(layout, stated, budget, weights, rest, question.max_model_len)
@@ -298,7 +298,7 @@ def _shifted(rest: Estimate, shift: float) -> Estimate:
         value=value,
         low=min(value, max(0.0, rest.low + shift)),
         high=rest.high + shift if rest.high + shift > value else value,
-        basis=f"{rest.basis}; {shift:+.2f} GiB by own starts of this machine",
+        basis=f"{rest.basis}; {shift:+.2f} GiB from own starts on this machine",
     )
 
 
@@ -373,7 +373,7 @@ def _known_rest(
         high=max([*rests, value + band]),
         kind=Kind.MEASURED_HERE if here else Kind.INTERPOLATED,
         n=len(rests),
-        basis=f"memory beside weights and cache as {', '.join(row.id for row in alike)} left it"
+        basis=f"memory besides weights and cache, as in {', '.join(row.id for row in alike)}"
         if here
-        else f"memory beside weights and cache of {len(rests)} known starts of this kind",
+        else f"memory besides weights and cache of {len(rests)} similar starts",
     )

@@ -116,7 +116,7 @@ def cold_ttft_ms(prefill: Estimate, arriving_together: int = 1) -> Estimate:
         prefill.high * arriving_together,
         prefill.kind,
         n=prefill.n,
-        basis=f"{prefill.basis}; {arriving_together} prompts in turn",
+        basis=f"{prefill.basis}; {arriving_together} prompts one after another",
     )
 
 

@@ -54,7 +54,9 @@ def why_not(tp: int) -> str | None:
     """Return why a tensor-parallel size cannot start, ``None`` if it can."""
     if tp in QWEN_27B.tensor_parallel_sizes:
         return None
-    return f"tp {tp} does not divide the {QWEN_27B.kv_heads} KV heads; 1, 2, 4 (and 8, wasteful) do"
+    return (
+        f"tp {tp} does not divide the {QWEN_27B.kv_heads} KV heads; 1, 2, 4 (and 8, wastefully) do"
+    )
 
 
 def replicas(one: Estimate, count: int) -> Estimate:

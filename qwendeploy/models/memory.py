@@ -71,7 +71,7 @@ def blocks_from_logged_gib(layout: KvLayout, gib: float, decimals: int = 2) -> E
         high=blocks_from_bytes(layout, (gib + half) * GIB),
         kind=layout.kind,
         n=1,
-        basis="available KV cache memory as the engine logged it",
+        basis="available KV cache memory from the engine log",
         level=1.0,
     )
 

@@ -253,10 +253,14 @@ class PrefillFit:
             deviation = MEASURED_REACH if inside else 1.5 * MEASURED_REACH
             n, basis = len(known), "cold prefills of this card, layout and quant"
         elif gpu in self.measured or effects["architecture"] in self.measured:
-            kind, basis = Kind.TRANSFERRED, "prefill physics fitted to this card or its sisters"
+            kind, basis = Kind.TRANSFERRED, "prefill physics fitted to this card or similar cards"
             n = self.measured.get(gpu or "", 0) or self.measured[effects["architecture"]]
         else:
-            kind, n, basis = Kind.ESTIMATED, 0, "prefill physics; no row of this card or a sister"
+            kind, n, basis = (
+                Kind.ESTIMATED,
+                0,
+                "prefill physics; no row of this card or a similar one",
+            )
         value, reach = math.exp(log_ms), math.exp(Z * deviation)
         return Estimate(value, value / reach, value * reach, kind, n=n, basis=basis)
 

@@ -159,5 +159,5 @@ def loaded_weights(
         low=value - LOAD_BAND_GIB,
         high=value + LOAD_BAND_GIB,
         kind=kind,
-        basis="checkpoint size with what the server does not load taken off",
+        basis="checkpoint size without the parts that the server does not load",
     )

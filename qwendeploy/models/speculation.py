@@ -93,7 +93,7 @@ def acceptance_length(method: str, tokens: int, content: str | None = "mixed") -
     ``content`` ``None`` means not stated: the band then spans prose to code.
     """
     if method == "none" or tokens == 0:
-        return Estimate(1.0, 1.0, 1.0, Kind.MEASURED, basis="one token a step")
+        return Estimate(1.0, 1.0, 1.0, Kind.MEASURED, basis="one token per step")
     curve = curve_for(method)
     if curve is None:
         return None

@@ -111,7 +111,7 @@ class Features:
         if self.context < 0 or self.spec_tokens < 0:
             raise ValueError("context and spec_tokens may not be negative")
         if self.drafted and self.acceptance_length is None and not curve_for(self.spec_method):
-            raise ValueError(f"no acceptance of draft method {self.spec_method!r} is on record")
+            raise ValueError(f"no acceptance of draft method {self.spec_method!r} is measured")
 
     @property
     def kernel(self) -> Kernel:

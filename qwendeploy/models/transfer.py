@@ -32,8 +32,8 @@ ACCEPT_SPREAD = 0.25
 BASIS = {
     "layout": "step physics fitted to rows of this GPU and layout",
     "gpu": "step physics fitted to rows of this GPU in another layout",
-    "architecture": "step physics fitted to sister GPUs of this generation",
-    "none": "step physics alone; no row of this GPU or a sister",
+    "architecture": "step physics fitted to similar GPUs of this generation",
+    "none": "step physics only; no row of this GPU or a similar one",
 }
 TIERS = ("layout", "gpu", "architecture", "none")
 """How near the evidence is: rows of this GPU in this layout, of this GPU, of its architecture."""

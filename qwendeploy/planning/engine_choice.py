@@ -9,7 +9,7 @@ from itertools import product
 from qwendeploy.documents import Quality, TraceEntry
 from qwendeploy.documents.request import Pins
 from qwendeploy.planning.labels import option_label
-from qwendeploy.planning.near_miss import nearest_miss, telling
+from qwendeploy.planning.near_miss import nearest_miss, without_twins
 from qwendeploy.planning.plan_warnings import SMALL_POOL, unsure_text
 from qwendeploy.planning.ranking import Scored
 from qwendeploy.planning.scene import Scene
@@ -103,7 +103,7 @@ def _beside(result: Survey, last: Mapping[str, Survey], quality: Quality) -> Sur
 
 def _own_limit_in_the_way(last: Mapping[str, Survey]) -> bool:
     """Say whether what came nearest fell short of a limit that the user stated, not of memory."""
-    nearest = nearest_miss(telling(last["vllm"].trace)) if "vllm" in last else None
+    nearest = nearest_miss(without_twins(last["vllm"].trace)) if "vllm" in last else None
     return nearest is not None and nearest.rule in ("memory-seats", "memory-step")
 
 

@@ -23,27 +23,27 @@ def check_engine(pins: Pins, workload: Workload, knowledge: Knowledge) -> None:
             raise UserError(
                 f"{pins.quant} weights run in llama.cpp, which has no such setting",
                 where=wrong,
-                hint=f"leave out {wrong}, or take other weights",
+                hint=f"remove {wrong}, or use other weights",
             )
         return
     if pins.quant is not None and not gguf:
         raise UserError(
             f"llama.cpp runs GGUF files, not {pins.quant} weights",
             where="--quant",
-            hint="leave it out, or write --quant gguf-q8_0",
+            hint="remove it, or write --quant gguf-q8_0",
         )
     row = knowledge.image(pins.image or "")
     # of an image in no table only the name tells
     held = row.engine if row is not None else image_name(pins.image or "").engine
     if held not in (LLAMA_CPP.name, "other"):
         raise UserError(
-            f"{pins.image} holds {held}, not llama.cpp",
+            f"{pins.image} contains {held}, not llama.cpp",
             where="--image",
-            hint="leave out --engine or --image",
+            hint="remove --engine or --image",
         )
     if wrong := _vllm_only(pins, workload):
         raise UserError(
-            "llama.cpp has no such setting", where=wrong, hint=f"leave out {wrong} or --engine"
+            "llama.cpp has no such setting", where=wrong, hint=f"remove {wrong} or --engine"
         )
 
 
@@ -76,7 +76,7 @@ def check_layout(pins: Pins, cards: int) -> None:
     elif pins.tp is not None:
         fits.insert(0, f"--tp {QWEN_27B.largest_tensor_parallel(cards // replicas)}")
     raise UserError(
-        f"{tp * replicas} cards are asked for, the machine has {cards}",
+        f"the layout needs {tp * replicas} GPUs, the machine has {cards}",
         where=where,
         hint=" or ".join(fits),
     )

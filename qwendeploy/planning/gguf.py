@@ -136,9 +136,9 @@ def _slots(option: Option, row: CheckpointRow, scene: Scene) -> Slots | Rejectio
         short = of(wanted).card().total.value - budget
         return Rejection(
             "memory-seats",
-            f"{wanted} slots of {length:,} tokens need {short + budget:.1f} GiB a card, "
+            f"{wanted} slots of {length:,} tokens need {short + budget:.1f} GiB per GPU, "
             f"{budget:.1f} GiB may be used",
-            missed_by=f"{short:.1f} GiB a card",
+            missed_by=f"{short:.1f} GiB per GPU",
             would_return=f"--max-num-seqs {fitting} or less",
         )
     if fitting:
@@ -154,17 +154,17 @@ def _no_room(server: LlamaServer, scene: Scene) -> Rejection:
     if empty > budget:
         return Rejection(
             "memory-weights",
-            f"the GGUF ({one.weights_gib:.1f} GiB a card) and working memory leave no cache in "
-            f"{budget:.1f} GiB; layers on the host are not planned",
-            missed_by=f"{empty - budget:.1f} GiB a card",
+            f"the GGUF ({one.weights_gib:.1f} GiB per GPU) and working memory leave no cache "
+            f"within {budget:.1f} GiB; plans keep all layers on the GPU",
+            missed_by=f"{empty - budget:.1f} GiB per GPU",
             would_return="more GPUs, a smaller GGUF or a larger card",
         )
     longest = server.longest(budget, sure=False) // 1024
     return Rejection(
         "memory-length",
-        f"one slot of {scene.workload.max_context:,} tokens needs {one.total.value:.1f} GiB a "
-        f"card, {budget:.1f} GiB may be used",
-        missed_by=f"{short:.1f} GiB a card",
+        f"one slot of {scene.workload.max_context:,} tokens needs {one.total.value:.1f} GiB per "
+        f"GPU, {budget:.1f} GiB may be used",
+        missed_by=f"{short:.1f} GiB per GPU",
         would_return=f"--ctx {longest}k or less",
     )
 
@@ -175,9 +175,7 @@ def _repository(option: Option, scene: Scene) -> list[Chosen]:
         return []
     files = [row for row in scene.knowledge.checkpoints if row.name == option.checkpoint]
     tag = f":{option.quant.removeprefix('gguf-').upper()}" if len(files) > 1 else ""
-    why = (
-        "repository of the weights, and which of its files" if tag else "repository of the weights"
-    )
+    why = "repository and file of the weights" if tag else "repository of the weights"
     return [Chosen("--hf-repo", option.checkpoint + tag, OPTION, why)]
 
 
@@ -191,23 +189,23 @@ def _flags(option: Option, scene: Scene) -> list[Chosen]:
 
     flags = [
         *_repository(option, scene),
-        flag("--alias", SERVED_NAME, "the name that clients ask for"),
+        flag("--alias", SERVED_NAME, "model name that clients request"),
         flag(
             "--ctx-size",
             slots * (option.max_model_len or 0),
-            f"{slots} slot{'s' if slots > 1 else ''} of the longest request asked for",
+            f"{slots} slot{'s' if slots > 1 else ''} of the longest request",
         ),
-        flag("--parallel", slots, "slots: requests that run at once"),
-        flag("--n-gpu-layers", 99, "every layer on the GPU"),
-        flag("--flash-attn", "on", "needed for an 8-bit cache, smaller buffers without one"),
-        flag("--cache-type-k", cache, "bytes of every cached key"),
-        flag("--cache-type-v", cache, "bytes of every cached value"),
-        flag("--ubatch-size", option.max_num_batched_tokens, "tokens of one step"),
-        flag("--jinja", None, "the model's own chat template, with tools"),
-        flag("--metrics", None, "counters that verify reads"),
+        flag("--parallel", slots, "slots: concurrent requests"),
+        flag("--n-gpu-layers", 99, "all layers on the GPU"),
+        flag("--flash-attn", "on", "required for an 8-bit cache; smaller buffers otherwise"),
+        flag("--cache-type-k", cache, "data type of cached keys"),
+        flag("--cache-type-v", cache, "data type of cached values"),
+        flag("--ubatch-size", option.max_num_batched_tokens, "maximum tokens per step"),
+        flag("--jinja", None, "the model's chat template, with tool calls"),
+        flag("--metrics", None, "metrics that verify reads"),
     ]
     if option.tp > 1:
-        flags.append(flag("--split-mode", "tensor", "every layer over all cards at once"))
+        flags.append(flag("--split-mode", "tensor", "splits every layer across all GPUs"))
     if not scene.workload.vision:
         flags.append(flag("--no-mmproj", None, "text only: no image projector"))
     return flags

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from qwendeploy.documents import Option
+from qwendeploy.documents import Option, Quality
 from qwendeploy.image_names import image_name
+
+CLASS_WEIGHTS = {
+    Quality.REFERENCE: "BF16 weights",
+    Quality.NEAR: "8-bit weights",
+    Quality.RELAXED: "measured 4- to 6-bit weights",
+    Quality.ANY: "any weights",
+}
+"""The lightest weights that a quality class admits (DESIGN §6)."""
 
 
 def draft_label(option: Option) -> str:
@@ -16,6 +24,11 @@ def draft_label(option: Option) -> str:
 def layout_label(option: Option) -> str:
     """Return ``tp2`` or ``2 x tp1``."""
     return f"tp{option.tp}" if option.replicas == 1 else f"{option.replicas} x tp{option.tp}"
+
+
+def quality_label(quality: Quality) -> str:
+    """Return ``quality class near (8-bit weights)``."""
+    return f"quality class {quality} ({CLASS_WEIGHTS[quality]})"
 
 
 def shortfall(missed_by: str) -> str:

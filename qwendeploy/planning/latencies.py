@@ -64,7 +64,7 @@ def latencies(
     request = _Request(prompt, answer, _cached(candidate, prompt, contexts, workload.prefix_hit))
     cold = prefill_ms(option, box, prompt)
     if cold is None:
-        why = "bandwidth or matrix rate of this card is not known"
+        why = "the bandwidth or matrix rate of this card is unknown"
         return {}, {name: why for name in LATENCY_NAMES}
     found = {"ttft_cold_ms": cold_ttft_ms(cold).figure("ms")}
     missing: dict[str, str] = {}
@@ -79,7 +79,7 @@ def latencies(
     if count > option.replicas and pause is not None:
         found["stall_ms"] = replace(pause, kind=weakest(pause.kind, box.figure_floor)).figure("ms")
     else:
-        missing["stall_ms"] = "no other request decodes meanwhile"
+        missing["stall_ms"] = "no other request is decoding"
     if rate is None:
         missing.update(dict.fromkeys(LOOP_NAMES, "no decode rate at this point"))
         return found, missing

@@ -30,13 +30,15 @@ def resolve(
     """
     wanted = device_indices(devices)
     if machine_file is not None and gpu is not None:
-        raise UserError("--machine and --gpu both state the machine", hint="leave out one")
+        raise UserError("--machine and --gpu both describe the machine", hint="remove one")
     stated = {"--vram": vram, "--driver": driver, "--nvlink": nvlink, "--os": system}
     if gpu is None:
         for setting, value in stated.items():
             if value is not None:
                 raise UserError(
-                    f"{setting} describes a stated machine", where=setting, hint="add --gpu NAME"
+                    f"{setting} needs a machine that --gpu names",
+                    where=setting,
+                    hint="add --gpu NAME",
                 )
     if gpu is not None:
         machine = stated_machine(
@@ -69,8 +71,8 @@ def _here(gpus: int | None) -> Machine:
         return assumed_machine(catalogue(), gpus)
     if machine.usable is False:
         raise EnvironmentProblem(
-            f"the GPUs of this computer cannot serve: {machine.usable_reason}",
-            hint="to plan for another machine name its card with --gpu",
+            f"the GPUs of this machine cannot serve: {machine.usable_reason}",
+            hint="to plan for another machine, name its card with --gpu",
         )
     return machine
 
@@ -79,9 +81,9 @@ def _with_chosen(machine: Machine, gpus: int | None, wanted: tuple[int, ...]) ->
     have = len(machine.usable_gpu_indices)
     if gpus is not None and gpus > have:
         raise UserError(
-            f"{gpus} GPUs are asked for, {have} can serve",
+            f"--gpus asks for {gpus} GPUs, {have} can serve",
             where="--gpus",
-            hint="to plan for another machine name its card with --gpu",
+            hint="to plan for another machine, name its card with --gpu",
         )
     choice = choose_gpus(machine, gpus, wanted, catalogue=catalogue())
     return with_chosen(machine, choice, catalogue())

@@ -36,7 +36,7 @@ def nearest_miss(trace: Iterable[TraceEntry]) -> TraceEntry | None:
     return min(known, key=nearness) if known else None
 
 
-def telling(trace: Sequence[TraceEntry]) -> list[TraceEntry]:
+def without_twins(trace: Sequence[TraceEntry]) -> list[TraceEntry]:
     """Return the refusals but those of options whose twin without prefix caching was refused too.
 
     The twin's reason is what stands in the way.

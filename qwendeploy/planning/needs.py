@@ -63,8 +63,8 @@ def other_cards(plan: Plan, machine: Machine) -> Finding | None:
     return Finding(
         id="gpu-other-than-planned",
         severity="error",
-        text="the plan was made for other cards, and its figures hold for those alone",
-        evidence=f"planned {_listed(planned)}; here {_listed(present)}",
+        text="the plan is for other GPUs; its figures do not apply to these",
+        evidence=f"planned {_listed(planned)}; this machine has {_listed(present)}",
         fix="make the plan for this machine: qwendeploy recommend",
     )
 

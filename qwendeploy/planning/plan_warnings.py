@@ -15,7 +15,7 @@ from qwendeploy.planning.scene import Scene
 SMALL_POOL = "kv-too-small-for-max-model-len"
 SYSTEM = "machine.os"
 OTHER_SYSTEMS = ("wsl2", "windows", "container")
-"""Systems whose rules are told even where they only set a value: elsewhere it would be another."""
+"""Systems whose rules are shown even where they only set a value: elsewhere it would be another."""
 
 
 def plan_warnings(
@@ -44,7 +44,7 @@ def _stall(best: Scored, predictions: Predictions) -> Iterator[PlanWarning]:
         rule="prefill-stall",
         text=f"while a prompt is prefilled in steps of {step} tokens, decoding requests "
         f"pause up to {pause.value / 1000:.1f} s; a smaller --max-num-batched-tokens "
-        "shortens that",
+        "shortens the pause",
     )
 
 
@@ -62,9 +62,9 @@ def unsure_text(candidate: Candidate) -> str:
     assert isinstance(memory, Pool)
     blocks = memory.blocks
     return (
-        f"one request of {memory.max_model_len:,} tokens needs {memory.per_request} blocks; about "
-        f"{blocks.value:.0f} ({blocks.low:.0f} to {blocks.high:.0f}) will be there, so the engine "
-        "may refuse to start and name the length that fits"
+        f"one request of {memory.max_model_len:,} tokens needs {memory.per_request} blocks and the "
+        f"pool has about {blocks.value:.0f} ({blocks.low:.0f} to {blocks.high:.0f}): the engine "
+        "may refuse to start and print the length that fits"
     )
 
 
@@ -74,7 +74,7 @@ def _small_slots(best: Scored) -> Iterator[PlanWarning]:
         yield PlanWarning(
             rule="slots-share-context",
             text=f"each of the {memory.slots} slots has {memory.max_model_len:,} tokens, which a "
-            "single answer with its reasoning fills; ask for a longer --ctx",
+            "single answer with reasoning can fill; set a longer --ctx",
         )
 
 
@@ -85,8 +85,7 @@ def _tight_card(best: Scored, scene: Scene) -> Iterator[PlanWarning]:
         return
     yield PlanWarning(
         rule="gguf-does-not-fit",
-        text=memory.parts.room_text(budget)
-        + ": if it does not start, a shorter --ctx or fewer requests at once",
+        text=memory.parts.room_text(budget) + ". If the server does not start, lower --ctx or --c",
     )
 
 
@@ -95,8 +94,8 @@ def _token(best: Scored, gated: tuple[str, ...]) -> Iterator[PlanWarning]:
     if gated:
         yield PlanWarning(
             rule="dflash-gated-drafter" if drafts else "gated-repository",
-            text=f"{', '.join(gated)} asks for its conditions to be accepted and then for "
-            "HF_TOKEN; without them the download is refused with 401",
+            text=f"{', '.join(gated)} is gated: accept the conditions on its page and set "
+            "HF_TOKEN, otherwise the download fails with 401",
         )
 
 
@@ -104,7 +103,7 @@ def rule_warnings(candidate: Candidate) -> Iterator[PlanWarning]:
     """Yield what the rules warn of, and what another system than Linux changes of the plan."""
     for fired in candidate.fired:
         finding = fired.rule.finding
-        told = finding is None or finding.severity != "info"
-        warns = told and any(effect.kind == "warn" for effect in fired.effects)
+        shown = finding is None or finding.severity != "info"
+        warns = shown and any(effect.kind == "warn" for effect in fired.effects)
         if warns or fired.rule.when.get(SYSTEM) in OTHER_SYSTEMS:
             yield PlanWarning(rule=fired.rule.id, text=fired.reason)

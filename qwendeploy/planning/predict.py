@@ -103,7 +103,7 @@ def predict_plan(
 def _filled(pins: Pins) -> Pins:
     if pins.checkpoint is None and pins.quant is None:
         raise UserError(
-            "predict needs an option: at least its weights",
+            "predict needs an option, at least its weights",
             where="--quant",
             hint="for instance --quant fp8 --spec mtp --spec-tokens 3, or --plan plan.yaml",
         )
@@ -111,7 +111,7 @@ def _filled(pins: Pins) -> Pins:
     if method != "none" and pins.spec_tokens is None:
         usual = {"mtp": 3, "dflash": 8}.get(method, 3)
         raise UserError(
-            "a draft method needs its length",
+            "a draft method needs a draft length",
             where="--spec-tokens",
             hint=f"for instance --spec-tokens {usual}",
         )
@@ -144,7 +144,7 @@ def only_candidate(scene: Scene) -> Candidate:
         refusals.append((option, result))
     if not refusals:
         raise UserError(
-            "no known checkpoint and image match the stated option",
+            "no known checkpoint and image match this option",
             hint="see 'qwendeploy data show checkpoints' and 'data show images'",
         )
     trace = tuple(rejected(item, refusal) for item, refusal in refusals)
@@ -154,7 +154,7 @@ def only_candidate(scene: Scene) -> Candidate:
         f"this option cannot run: {first.reason}"
         + (f" ({shortfall(first.missed_by)})" if first.missed_by else ""),
         where=f"{option_label(option)} [{first.rule}]",
-        hint=f"would return with {first.would_return}" if first.would_return else None,
+        hint=f"feasible with {first.would_return}" if first.would_return else None,
         trace=trace,
     )
 

@@ -65,10 +65,10 @@ def _predictions(
     held, reasons = candidate.servers.capacity(load)
     figures: dict[str, Figure | None] = dict(held)
     if count == 0:
-        why = f"no request of {load.context:,} tokens fits the pool"
+        why = f"no request of {load.context:,} tokens fits in the KV cache"
         rate = None
     elif rate is None:
-        why = "neither a series nor bandwidth and matrix rate of this card are known"
+        why = "this card has neither a series nor a known bandwidth and matrix rate"
     else:
         why = ""
     if rate is None:
@@ -89,6 +89,6 @@ def _predictions(
         figures.update(found)
         reasons.update(missing)
     else:
-        reasons.update(dict.fromkeys(LATENCY_NAMES, "not computed for options that lost"))
+        reasons.update(dict.fromkeys(LATENCY_NAMES, "not computed for options that rank lower"))
     missing = {name: why for name, why in reasons.items() if figures.get(name) is None}
     return Predictions(**figures, reasons=missing)

@@ -235,8 +235,8 @@ def tie_words(item: Scored, best: Scored, objective: Objective) -> str:
     if not tie(lower, upper, objective):
         return "both tie with the highest low end"
     if lower is item:
-        return "its middle reaches the low end of one that nobody measured on this card"
-    return "nobody measured it on this card, and its low end is below the chosen option's middle"
+        return "its median is within the band of an option not measured on this card"
+    return "it is not measured on this card, and its low end is below the chosen option's median"
 
 
 def preference(best: Scored, other: Scored, objective: Objective) -> str:
@@ -249,19 +249,19 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
         return more
     if best.standing < other.standing:
         return {
-            -1: "was run on this machine",
-            0: "was measured on this card",
-            1: "was measured on this card in a sister image",
-            2: "needs no third party's image",
+            -1: "is measured on this machine",
+            0: "is measured on this card",
+            1: "is measured on this card in a sibling image",
+            2: "needs no third-party image",
         }[best.standing]
     if best.evidence < other.evidence:
-        return "is better measured"
+        return "has better evidence"
     if _dominates(best, other, objective):
-        return f"is of class {best.quality} and no slower"
+        return f"is in quality class {best.quality} and not slower"
     if best.quality.rank < other.quality.rank:
-        return f"is of class {best.quality}"
+        return f"is in quality class {best.quality}"
     if level(best.score(objective, "value")) > level(other.score(objective, "value")):
-        return "has the higher middle of the band"
+        return "has the higher median"
     if best.complexity < other.complexity:
         return "is simpler"
     return "has the higher low end"
@@ -269,11 +269,11 @@ def preference(best: Scored, other: Scored, objective: Objective) -> str:
 
 def _more_held(best: Scored, other: Scored) -> str:
     """Return in words what more of the load an option surely holds, nothing if none."""
-    where = ("at the load's context", "of full length")
+    where = ("at the typical context", "at full length")
     for (low, high), (_, most), words in zip(best.held, other.held, where, strict=False):
         if most < low:
             count = f"{low}" if low == high else f"{low} to {high}"
-            return f"holds {count} requests {words} at once, the other at most {most}"
+            return f"runs {count} requests {words} at once, the other at most {most}"
     return ""
 
 

@@ -183,7 +183,7 @@ class Rates:
         The rate stays the middle: its own band is of mixed text, on which it was judged.
         """
         if self.scene.workload.content is not Content.MIXED:
-            return f"the content is stated: {self.scene.workload.content.value}"
+            return f"the content is set: {self.scene.workload.content.value}"
         if option.spec_method == "none":
             return "without drafting the content does not change the speed"
         method, tokens = option.spec_method, option.spec_tokens
@@ -191,7 +191,7 @@ class Rates:
         prose = acceptance_length(method, tokens, "prose")
         code = acceptance_length(method, tokens, "code")
         if here is None or prose is None or code is None:
-            return f"how {method} drafts are accepted by content is not on record"
+            return f"the acceptance of {method} drafts by content is not measured"
         return replace(
             rate,
             low=rate.low * min(1.0, prose.value / here.value),
@@ -387,5 +387,5 @@ def _parallel_gguf(rate: Estimate) -> Estimate:
     return replace(
         rate,
         kind=weakest(rate.kind, Kind.ESTIMATED),
-        basis=f"{rate.basis}; no run of llama.cpp with several requests is on record",
+        basis=f"{rate.basis}; no llama.cpp run with several requests is measured",
     )

@@ -37,7 +37,7 @@ from qwendeploy.planning.latencies import request_lengths
 from qwendeploy.planning.narration import narrative
 from qwendeploy.planning.narration.headlines import best_upstream
 from qwendeploy.planning.narration.turning_points import turning_points
-from qwendeploy.planning.near_miss import nearest_miss, telling
+from qwendeploy.planning.near_miss import nearest_miss, without_twins
 from qwendeploy.planning.predictions import cell, predict
 from qwendeploy.planning.ranking import Scored, preference, tie, tie_words
 from qwendeploy.planning.rates import Rates
@@ -214,10 +214,10 @@ def alternatives(result: Survey, best: Scored, rates: Rates) -> tuple[Alternativ
 
 def _other_engine(item: Scored, best: Scored) -> str:
     """Return why the other engine's best option is not the plan."""
-    told = f"of class {item.quality}, the plan is {best.quality}"
+    text = f"quality class {item.quality}, the plan has {best.quality}"
     if item.share < 1:
-        told += f"; runs {item.running} of {item.concurrency} requests at once"
-    return f"{told}; --quality {item.quality} takes it"
+        text += f"; runs {item.running} of {item.concurrency} requests at once"
+    return f"{text}; --quality {item.quality} selects it"
 
 
 def _kind(option: Option) -> tuple[object, ...]:
@@ -246,7 +246,7 @@ def _why_not(item: Scored, best: Scored, objective: Objective) -> str:
     if tie(item, best, objective):
         within = tie_words(item, best, objective)
         return f"ties on {what} ({within}); the chosen option {preference(best, item, objective)}"
-    return f"{gap:.0%} fewer {what} on the low end of the band"
+    return f"{gap:.0%} fewer {what} at the low end of the band"
 
 
 def _ranked_trace(result: Survey) -> list[TraceEntry]:
@@ -259,7 +259,7 @@ def _ranked_trace(result: Survey) -> list[TraceEntry]:
                 option=option_label(item.candidate.option),
                 rule="ranking",
                 effect="chosen" if place == 0 else "ranked",
-                reason=f"place {place + 1}, low end {item.score(objective):,.1f}"
+                reason=f"rank {place + 1}, low end {item.score(objective):,.1f}"
                 + ("" if place == 0 else f": {_why_not(item, best, objective)}"),
             )
         )
@@ -279,7 +279,7 @@ def _no_plan(result: Survey, looser: Quality | None) -> NoPlan:
     """Return the refusal: what came nearest, and what would bring an option back."""
     if not result.trace:
         return _nothing_matches(result.scene)
-    trace = telling(result.trace)
+    trace = without_twins(result.trace)
     counts = Counter(entry.rule for entry in trace if entry.rule != "quality-class")
     entry = nearest_miss(trace)
     if entry is None:
@@ -302,11 +302,11 @@ def _nothing_matches(scene: Scene) -> NoPlan:
         for name, value in vars(scene.pins).items()
         if value is not None and value is not False
     ]
-    told = f"{', '.join(stated[:-1])} and {stated[-1]}" if len(stated) > 1 else "".join(stated)
+    listed = f"{', '.join(stated[:-1])} and {stated[-1]}" if len(stated) > 1 else "".join(stated)
     return NoPlan(
-        f"nothing is known that runs on {scene.box.count} x {scene.box.name} with {told}",
+        f"no known option runs on {scene.box.count} x {scene.box.name} with {listed}",
         where="settings",
-        hint="leave one of them out",
+        hint="remove one of them",
     )
 
 
@@ -314,4 +314,4 @@ def _way_back(entry: TraceEntry, looser: Quality | None) -> str | None:
     ways = [f"--quality {looser}"] if looser is not None else []
     if entry.would_return and entry.would_return not in ways:
         ways.append(entry.would_return)
-    return f"would return with {', or '.join(ways)}" if ways else None
+    return f"feasible with {', or '.join(ways)}" if ways else None

@@ -95,8 +95,8 @@ def _without_vision(option: Option, scene: Scene) -> Rejection | None:
         return None
     return Rejection(
         "checkpoint-without-vision",
-        f"{row.name} holds no vision tower, and --vision wants one",
-        would_return="text alone, without --vision",
+        f"{row.name} has no vision tower, which --vision needs",
+        would_return="text only, without --vision",
     )
 
 
@@ -333,9 +333,9 @@ def _no_room(check: kv.StartCheck, memory: Pool, option: Option, scene: Scene) -
             back = f"--util {math.ceil(100 * share) / 100 + 0.01:.2f} or more"
         return Rejection(
             "memory-weights",
-            f"weights ({memory.weights.value:.1f} GiB a card) and working memory "
-            f"({memory.rest.value:.1f} GiB) leave no cache in {budget:.1f} GiB",
-            missed_by=f"{needed - budget:.1f} GiB a card",
+            f"weights ({memory.weights.value:.1f} GiB per GPU) and working memory "
+            f"({memory.rest.value:.1f} GiB) leave no KV cache within {budget:.1f} GiB",
+            missed_by=f"{needed - budget:.1f} GiB per GPU",
             would_return=back,
         )
     if check.binds is kv.Limit.LENGTH:
@@ -349,14 +349,14 @@ def _no_room(check: kv.StartCheck, memory: Pool, option: Option, scene: Scene) -
     if check.binds is kv.Limit.SEATS:
         return Rejection(
             "memory-seats",
-            f"{option.max_num_seqs} seats exceed the pool's {check.blocks} blocks",
+            f"max-num-seqs {option.max_num_seqs} exceeds the pool's {check.blocks} blocks",
             missed_by=f"{check.needed - check.blocks} blocks",
             would_return=f"--max-num-seqs {memory.short_requests} or less",
         )
     return Rejection(
         SHORT_STEP,
-        f"a step of {option.max_num_batched_tokens} tokens is shorter than one block of "
-        f"{memory.layout.block_tokens}, which prefix caching needs",
+        f"max-num-batched-tokens {option.max_num_batched_tokens} is below the block size of "
+        f"{memory.layout.block_tokens} tokens, which prefix caching needs",
         missed_by=f"{memory.layout.block_tokens - (option.max_num_batched_tokens or 0)} tokens",
         would_return=f"--max-num-batched-tokens {memory.layout.block_tokens} or more, or "
         "--prefix-cache off",

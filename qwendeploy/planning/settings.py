@@ -29,7 +29,7 @@ class Chosen:
 def base_flags(option: Option, scene: Scene) -> list[Chosen]:
     """Return the flags that spell out an option, in the order they are emitted."""
     drafter = scene.knowledge.drafter(option)
-    name = Chosen(VLLM.served_name, SERVED_NAME, OPTION, "the name that clients ask for")
+    name = Chosen(VLLM.served_name, SERVED_NAME, OPTION, "model name that clients request")
     flags = spelled(option, drafter.name if drafter is not None else None)
     return [name, *(Chosen(flag.name, flag.value, OPTION, flag.reason) for flag in flags)]
 

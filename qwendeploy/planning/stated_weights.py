@@ -43,9 +43,9 @@ def with_stated_weights(knowledge: Knowledge, pins: Pins) -> Knowledge:
     named = [row for row in targets if row.name == pins.checkpoint]
     if named and pins.quant not in (None, *(row.quant for row in named)):
         raise UserError(
-            f"{pins.checkpoint} holds {_list(row.quant for row in named)}, not {pins.quant}",
+            f"{pins.checkpoint} contains {_list(row.quant for row in named)}, not {pins.quant}",
             where="--quant",
-            hint="leave out --quant, or name another checkpoint",
+            hint="remove --quant, or name another checkpoint",
         )
     if named:
         return knowledge
@@ -59,7 +59,7 @@ def _check_format(quant: str, targets: list[CheckpointRow]) -> None:
         return
     near = difflib.get_close_matches(quant.lower(), formats, n=1, cutoff=0.4)
     raise UserError(
-        f"no checkpoint with weights {quant!r} is known",
+        f"no known checkpoint has weights {quant!r}",
         where="--quant",
         hint=f"did you mean {near[0]}? {_SEE}" if near else f"known: {', '.join(formats)}",
     )
@@ -70,7 +70,7 @@ def _like_a_known_one(name: str, quant: str | None, targets: list[CheckpointRow]
         raise UserError(
             f"{name!r} is neither a repository nor a folder",
             where="--checkpoint",
-            hint="write owner/name or /path/of/the/folder",
+            hint="write owner/name or /path/to/folder",
         )
     if not is_folder(name) and model_of(name) is None:
         raise UserError(
@@ -78,9 +78,9 @@ def _like_a_known_one(name: str, quant: str | None, targets: list[CheckpointRow]
         )
     if quant is None or quant.startswith("gguf"):
         raise UserError(
-            f"nothing is known of checkpoint {name!r}",
+            f"checkpoint {name!r} is unknown",
             where="--checkpoint",
-            hint="say what it holds with --quant, for instance --quant fp8"
+            hint="state its weight format with --quant, for instance --quant fp8"
             if quant is None
             else f"name a GGUF by its repository; {_SEE}",
         )

@@ -139,9 +139,9 @@ def _nearest_to_reference(
     for item in items:
         option = item.candidate.option
         if item.running < most:
-            why = f"runs {item.running} requests at once, another GGUF {most}"
+            why = f"runs {item.running} requests at once, another GGUF runs {most}"
         elif nearness(option) < max(enough):
-            why = "a GGUF with more bits a weight, nearer to the reference, holds the load too"
+            why = "a GGUF with more bits per weight also fits the workload"
         else:
             kept.append(item)
             continue
@@ -185,7 +185,7 @@ def _resolved_gguf(scene: Scene, quality: Quality, trace: list[TraceEntry]) -> l
         own = scene.knowledge.quality(option)
         result: Candidate | Rejection
         if own.rank > quality.rank and not scene.pins.checkpoint:
-            reason = f"{option.checkpoint} {option.quant} is of class {own}, {quality} is asked"
+            reason = f"{option.checkpoint} {option.quant} is in quality class {own}, not {quality}"
             result = Rejection("quality-class", reason, would_return=f"--quality {own}")
         else:
             result = resolve_gguf(option, scene)
@@ -203,7 +203,7 @@ def _coarse(weights: tuple[str, str, str], own: Quality, asked: Quality) -> Trac
         option=f"{quant} · {kv_cache_dtype} KV · {checkpoint}",
         rule="quality-class",
         effect="rejected",
-        reason=f"{checkpoint} with {kv_cache_dtype} KV is of class {own}, {asked} is asked",
+        reason=f"{checkpoint} with {kv_cache_dtype} KV is in quality class {own}, not {asked}",
         would_return=f"--quality {own}",
     )
 
@@ -252,8 +252,8 @@ def _needed_kv_types(
                     option,
                     Rejection(
                         "kv-dtype-not-needed",
-                        "16-bit KV holds the load at its typical context; no measurement shows "
-                        "fp8 KV to be faster",
+                        "16-bit KV fits the workload at its typical context; no measurement shows "
+                        "that fp8 KV is faster",
                         would_return="--kv-cache-dtype fp8, a longer context or more requests",
                     ),
                 )
@@ -283,7 +283,7 @@ def _meets_limits(item: Scored, scene: Scene, trace: list[TraceEntry]) -> bool:
         elif figure.value > limit:
             rejection = Rejection(
                 f"limit-{flag}",
-                f"{figure.value:.1f} ms predicted, {limit:g} ms allowed",
+                f"{figure.value:.1f} ms predicted, the limit is {limit:g} ms",
                 missed_by=f"{figure.value - limit:.1f} ms",
                 would_return=f"--{flag} {math.ceil(figure.value)}, or {ease}",
             )
@@ -297,7 +297,7 @@ def _meets_limits(item: Scored, scene: Scene, trace: list[TraceEntry]) -> bool:
                 item.candidate.option,
                 Rejection(
                     "memory-context",
-                    f"no request of {scene.typical_context:,} tokens fits the pool",
+                    f"no request of {scene.typical_context:,} tokens fits in the KV cache",
                 ),
             )
         )

@@ -20,13 +20,13 @@ def unlisted_image(option: Option, knowledge: Knowledge) -> str:
     if image is None or knowledge.image(image) is not None:
         return ""
     alike = nearest(image, (row.name for row in knowledge.images if row.engine == option.engine))
-    known = f" The nearest known one: {alike}." if alike else ""
+    known = f" Closest known image: {alike}." if alike else ""
     if option.engine != "vllm":
-        return f"{image} is in no table here: it is taken to hold {option.engine}.{known}"
+        return f"{image} is not in the tables: the plan assumes {option.engine}.{known}"
     if option.fork:
         return (
-            f"{image} is in no table here: by its tag it is taken to be a third party's build of "
-            f"vLLM {option.engine_version}, and nothing of it was measured.{known}"
+            f"{image} is not in the tables: judging by its tag, the plan assumes a third-party "
+            f"build of vLLM {option.engine_version}; none of it is measured.{known}"
         )
     version = parse_version(option.engine_version)
     newest = max(
@@ -37,10 +37,12 @@ def unlisted_image(option: Option, knowledge: Knowledge) -> str:
     )
     if version is not None and version > newest:
         return (
-            f"{image} is newer than anything known here (vLLM {newest}): flags, rules, memory and "
-            f"speed are those of earlier releases, not checked since.{known}"
+            f"{image} is newer than the newest known release (vLLM {newest}): flags, rules, memory "
+            f"and speed are those of earlier releases, not checked since.{known}"
         )
-    return f"{image} is in no table here: by its tag it is taken for vLLM {version}.{known}"
+    return (
+        f"{image} is not in the tables: judging by its tag, the plan assumes vLLM {version}.{known}"
+    )
 
 
 def avoided_image(option: Option, knowledge: Knowledge) -> str:
@@ -48,12 +50,10 @@ def avoided_image(option: Option, knowledge: Knowledge) -> str:
     row = knowledge.image(option.image or "")
     if row is None or row.verdict != "avoid":
         return ""
-    text = f"{row.name} is on the list to avoid: {row.reason}."
+    text = f"{row.name} should not be used: {row.reason}."
     name, _, digest = row.name.partition("@")
     if digest and not digest.startswith("sha256:"):
-        text += (
-            f" No registry serves {name} by a short digest: the plan can be read, not generated."
-        )
+        text += f" No registry serves {name} by a short digest: generate cannot use this plan."
     return text
 
 
@@ -68,8 +68,10 @@ def unlisted_checkpoint(option: Option, knowledge: Knowledge) -> str:
         if item.role == "target" and not item.source.startswith(STATED)
     )
     alike = None if is_folder(row.name) else nearest(row.name, listed)
-    known = f" (the nearest known: {alike})" if alike else ""
-    return f"{row.name}, which no table has{known}, holds {row.quant} weights of this model"
+    known = f" (closest known: {alike})" if alike else ""
+    return (
+        f"{row.name}, which is not in the tables{known}, contains {row.quant} weights of this model"
+    )
 
 
 def unlisted_warnings(option: Option, knowledge: Knowledge) -> Iterator[PlanWarning]:
@@ -77,7 +79,7 @@ def unlisted_warnings(option: Option, knowledge: Knowledge) -> Iterator[PlanWarn
     if image := unlisted_image(option, knowledge):
         yield PlanWarning(rule="unlisted-image", text=image)
     if weights := unlisted_checkpoint(option, knowledge):
-        yield PlanWarning(rule="unlisted-checkpoint", text=f"it is assumed that {weights}")
+        yield PlanWarning(rule="unlisted-checkpoint", text=f"the plan assumes that {weights}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

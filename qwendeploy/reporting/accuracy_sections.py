@@ -54,8 +54,8 @@ def _speed_sessions() -> tuple[Table, list[Goal]]:
     table = Table(
         "speed_sessions",
         "Decode rate, leave one session out",
-        "each cell of a session from another session of the same option, band with drift: what a "
-        "box like the study's should expect",
+        "each cell is predicted from another session of the same option, with a band for drift: "
+        "the error to expect on a machine like the study's",
         ERRORS,
         _rows(speed_accuracy().sessions, ERRORS),
     )
@@ -71,8 +71,8 @@ def _speed_cells() -> tuple[Table, list[Goal]]:
     table = Table(
         "speed_cells",
         "Decode rate, leave one cell out (series with at least 20 cells)",
-        "kernel and band chosen without the cell's error, k from the other series; inner cells "
-        "stay interpolated without themselves; floor: a perfect model against means this noisy",
+        "kernel and band are chosen without the cell's error, k comes from the other series; inner "
+        "cells stay interpolated when left out; floor: the error of a perfect model at this noise",
         columns,
         _rows((pooled, *accuracy.series, accuracy.series_unseen), columns),
     )
@@ -96,8 +96,8 @@ def _speed_small() -> tuple[Table, list[Goal]]:
     table = Table(
         "speed_small",
         "Decode rate, leave one cell out (series with 6 to 19 cells)",
-        f"band from the series' own other errors and a prior; {accuracy.not_judged} smaller series "
-        "are not judged",
+        f"the band comes from the other errors of the series and a prior; {accuracy.not_judged} "
+        "smaller series are not evaluated",
         columns,
         _rows((accuracy.small_pooled, *accuracy.small), columns),
     )
@@ -127,8 +127,8 @@ def _memory_summary() -> tuple[Table, list[Goal]]:
     table = Table(
         "memory",
         "KV tokens before start",
-        "rest term fitted on the rows 'fit', judged on 'held-out'; 'outside' is another model or "
-        "engine line",
+        "the rest term is fitted on the rows 'fit' and tested on 'held-out'; 'outside' is another "
+        "model or engine",
         columns,
         rows,
     )
@@ -151,8 +151,8 @@ def _memory_pools() -> tuple[Table, list[Goal]]:
     )
     table = Table(
         "memory_pools",
-        "KV pool before start, every start",
-        "blocks known from the engine's own lines; held-out starts first",
+        "KV pool before start, all starts",
+        "blocks are read from the engine's log; held-out starts come first",
         columns,
         _rows(memory_accuracy(), columns),
     )
@@ -176,12 +176,13 @@ def _transfer() -> tuple[Table, list[Goal]]:
         "winkler:Winkler%",
     )
     lines = transfer_accuracy()
-    strangers = "transfer: strangers' cards, unseen"
+    elsewhere = "transfer: other machines, held-out"
     table = Table(
         "transfer",
         "Decode rate between machines and options, leave one group out",
-        "one joint fit without every row of a GPU kind, of a layout, draft or quant on it, of one "
-        "rig, or of one community row in four, asked as a user can; bands calibrated on the others",
+        "one joint fit without the rows of a GPU kind, of a layout, draft or quant on it, of one "
+        "rig, or of one community row in four; inputs are what a user can state; bands are "
+        "calibrated on the other groups",
         columns,
         _rows(lines, columns),
     )
@@ -199,8 +200,8 @@ def _transfer() -> tuple[Table, list[Goal]]:
         Goal("transfer: one community row in four, coverage", 0.85, whole["row"].coverage, True),
         Goal("transfer: held-out rig, median", 0.12, whole["rig"].median),
         Goal("transfer: held-out rig, half-width", 0.35, whole["rig"].half_width),
-        Goal(f"{strangers} quant, coverage", 0.85, others["quant"].coverage, True),
-        Goal(f"{strangers} draft, coverage", 0.85, others["draft"].coverage, True),
+        Goal(f"{elsewhere} quant, coverage", 0.85, others["quant"].coverage, True),
+        Goal(f"{elsewhere} draft, coverage", 0.85, others["draft"].coverage, True),
     ]
     return table, goals
 
@@ -221,7 +222,7 @@ def _latency() -> tuple[Table, list[Goal]]:
     table = Table(
         "latency",
         "Cold prefill and closed loops, leave one group out",
-        "time of a cold prompt, and output rate of whole requests",
+        "prefill time of a cold prompt, and output rate of whole requests",
         columns,
         _rows(latency_accuracy(), columns),
     )
@@ -245,9 +246,9 @@ def _regret() -> tuple[Table, list[Goal]]:
     within, across = regret()
     table = Table(
         "regret",
-        "What following the advice costs against the best measured option",
-        "every option's own cell held out; distinct contexts must fit; 0 inside the noise of the "
-        "two cells; the constant is FP8+MTP3 at TP=2",
+        "Regret: loss of the advised option against the best measured option",
+        "each option is predicted with its own cell held out; separate contexts must fit; a loss "
+        "within the noise of the two cells counts as 0; the constant is FP8+MTP3 at TP=2",
         columns,
         _rows((within, across), columns),
     )
@@ -274,9 +275,9 @@ def _flips() -> tuple[Table, list[Goal]]:
     share = sum(result.right for result in counted) / len(counted)
     table = Table(
         "flips",
-        "Situations where the constant answer is wrong or impossible",
+        "Scenarios where the constant answer is wrong or impossible",
         f"{sum(result.right for result in counted)} of {len(counted)} right; the rows 'right' are "
-        "controls and not counted (benchdata/decision_flips.yaml holds evidence)",
+        "controls and not counted (evidence: benchdata/decision_flips.yaml)",
         columns,
         _rows(results, columns),
     )

@@ -81,8 +81,8 @@ def import_text(done: Imported, *, written: bool) -> str:
         for row in done.rows
     ]
     lines.append(_aligned(("c", "context", "tok/s", "TPOT ms", "status", "why"), rows))
-    lines += [f"left out: {problem}" for problem in done.skipped]
-    lines.append(f"next: qwendeploy data forget {done.record.id}  (takes it back)")
+    lines += [f"skipped: {problem}" for problem in done.skipped]
+    lines.append(f"next: qwendeploy data forget {done.record.id}  (removes it)")
     return "\n".join(lines)
 
 
@@ -90,7 +90,7 @@ def check_text(report: CheckReport) -> str:
     """Return the verdict on a folder of tables."""
     total = sum(report.rows.values())
     if not report.problems:
-        return f"{report.directory}: {len(report.rows)} tables, {total} rows: no problem found"
+        return f"{report.directory}: {len(report.rows)} tables, {total} rows: no problems found"
     lines = [str(problem) for problem in report.problems]
     count = len(report.problems)
     lines.append(f"{report.directory}: {count} problem{'s' if count > 1 else ''}")

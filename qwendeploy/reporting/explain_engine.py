@@ -48,7 +48,7 @@ def _engine_name(kind: str, rows: list[FlagRow], forks: list[ForkRow]) -> Explan
     facts = []
     other = tuple(dict.fromkeys(text for row in rows for text in row.spellings[1:]))
     if other:
-        facts.append(Fact(label="also written", value=", ".join(other)))
+        facts.append(Fact(label="aliases", value=", ".join(other)))
     facts += [Fact(label=_releases(row), value=_form(row)) for row in rows]
     facts += [Fact(label="fork", value=row.note) for row in forks]
     setting, reading = _rules_about(kind, name)
@@ -74,7 +74,7 @@ def _gone(name: str) -> Explanation:
     return Explanation(
         topic=name,
         kind="flag",
-        title=f"{name}: gone; last in {until}",
+        title=f"{name}: removed; last in {until}",
         text=note.text if note else (),
         facts=(Fact(label="instead", value=instead),) if instead else (),
         sources=note.sources if note else ("vLLM 0.19.1 to 0.33.0 source (absent)",),
@@ -87,14 +87,14 @@ def _by_rules(wanted: str) -> list[Explanation]:
     setting, reading = _rules_about("env", wanted)
     if not setting and not reading:
         return []
-    whose = "a variable that no release read lists"
+    owner = "a variable that no examined release lists"
     if not wanted.startswith("VLLM_"):
-        whose = "a variable of the libraries below the engine"
+        owner = "a variable of a library that the engine uses"
     return [
         Explanation(
             topic=wanted,
             kind="variable",
-            title=f"{wanted}: {whose}",
+            title=f"{wanted}: {owner}",
             text=tuple(dict.fromkeys(readable(rule.because) for rule in (*setting, *reading))),
             facts=tuple(
                 Fact(label="set by", value=f"{rule.id}: {effect.name}={effect.value}")
@@ -125,15 +125,15 @@ def _form(row: FlagRow) -> str:
 
 def _presence(name: str, rows: list[FlagRow], forks: list[ForkRow]) -> str:
     if not rows:
-        return f"{name}: seen on the fork only"
+        return f"{name}: in the fork only"
     first = min(rows, key=lambda row: Version(row.since))
     last = max(rows, key=lambda row: Version(row.until))
-    text = f"{name}: in the releases read from {first.since} to {last.until}"
+    text = f"{name}: in the examined releases from {first.since} to {last.until}"
     if first.absent_to:
         text += f", not yet in {first.absent_to}"
     if last.absent_from:
-        text += f", gone in {last.absent_from}"
-    return text + (", and on the fork" if forks else "")
+        text += f", removed in {last.absent_from}"
+    return text + (", and in the fork" if forks else "")
 
 
 def _rules_about(kind: str, name: str) -> tuple[list[Rule], list[Rule]]:

@@ -43,9 +43,9 @@ def explain_plan(plan: Plan, name: str | None) -> tuple[Explanation, ...]:
         )
     if not found:
         raise UserError(
-            f"the plan says nothing about {name!r}",
+            f"the plan contains nothing about {name!r}",
             where="explain --plan",
-            hint="leave the name out to see every decision",
+            hint="omit NAME to list every decision",
         )
     return tuple(found)
 
@@ -58,13 +58,13 @@ def _figures_of(plan: Plan, wanted: str) -> Iterable[Explanation]:
     elif name in FIGURES:
         point = plan.operating_point
         beside = [
-            Fact(label=f"c={cell.concurrency}", value=f"{told} at {format_tokens(cell.context)}")
+            Fact(label=f"c={cell.concurrency}", value=f"{text} at {format_tokens(cell.context)}")
             for cell in plan.cells
             if (cell.concurrency, cell.context) != (point.concurrency, point.context)
             and (figure := getattr(cell.figures, name)) is not None
-            and (told := figure_text(figure)) != figure_text(getattr(plan.predictions, name))
+            and (text := figure_text(figure)) != figure_text(getattr(plan.predictions, name))
         ]
-        reason = plan.predictions.reasons.get(name, "the plan gives neither figure nor reason")
+        reason = plan.predictions.reasons.get(name, "the plan has neither a figure nor a reason")
         yield _figure(name, getattr(plan.predictions, name), reason, beside)
 
 
@@ -74,7 +74,7 @@ def _figure(name: str, figure: Figure | None, reason: str, beside: Iterable[Fact
     text = topic.text if topic else ()
     if figure is None:
         return Explanation(
-            topic=name, kind="figure", title="not given", text=(reason, *text), facts=tuple(beside)
+            topic=name, kind="figure", title="no figure", text=(reason, *text), facts=tuple(beside)
         )
     band = f"[{format_count(figure.low)}, {format_count(figure.high)}] {figure.unit}"
     exact = figure.low == figure.value == figure.high
@@ -126,7 +126,7 @@ def _trace_of(plan: Plan, wanted: str) -> Iterable[Explanation]:
         facts = [Fact(label="option", value=entry.option) for entry in entries[:5]]
         if len(entries) > 5:
             facts.append(Fact(label="and", value=f"{len(entries) - 5} more options"))
-        for label, value in (("missed by", first.missed_by), ("returns with", first.would_return)):
+        for label, value in (("missed by", first.missed_by), ("feasible with", first.would_return)):
             if value:
                 facts.append(Fact(label=label, value=value))
         yield Explanation(

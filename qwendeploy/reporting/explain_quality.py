@@ -56,9 +56,9 @@ def _divergence(row: KlRow) -> str:
     text += " bits"
     multiple = row.noise_multiple
     if multiple is not None:
-        text += f", {multiple:.1f} × BF16's own noise of {row.floor_bits:.3g}"
+        text += f", {multiple:.1f} × the BF16 noise of {row.floor_bits:.3g}"
     else:
-        text += ", own noise not measured"
+        text += ", noise not measured"
     positions = f", {row.n_positions} positions" if row.n_positions else ""
     return f"{text} ({row.protocol}{positions})"
 
@@ -77,11 +77,11 @@ def _divergence_ties() -> list[Fact]:
             for one, other in combinations(plain, 2)
             if not tied(_of(one, restart), _of(other, restart))
         ]
-        told = ", ".join(apart) if apart else "none"
+        pairs = ", ".join(apart) if apart else "none"
         facts.append(
             Fact(
                 label="divergence ties",
-                value=f"all pairs of {protocol} within restart noise tie; told apart: {told}",
+                value=f"all pairs of {protocol} within restart noise tie; distinguishable: {pairs}",
             )
         )
     return facts
@@ -95,7 +95,7 @@ def _of(row: KlRow, restart: float) -> Divergence:
 
 
 def _score_ties(rows: Iterable[ScoreRow]) -> Iterator[Fact]:
-    """Yield per benchmark the scores of its options, run-to-run spread, and who is told apart."""
+    """Yield per benchmark: scores of its options, run-to-run spread, distinguishable pairs."""
     benchmarks: dict[tuple[str, str], dict[str, list[ScoreRow]]] = {}
     for row in rows:
         if row.status != "excluded" and row.unit == PERCENT and row.n and row.checkpoint:
@@ -115,10 +115,10 @@ def _score_ties(rows: Iterable[ScoreRow]) -> Iterator[Fact]:
             if not scores_tie(means[one], means[other], spread / 100)
         ]
         shown = ", ".join(f"{name} {_range(runs)}" for name, runs in sorted(options.items()))
-        told = f"told apart: {', '.join(apart)}" if apart else "all tie"
+        result = f"distinguishable: {', '.join(apart)}" if apart else "all tie"
         yield Fact(
             label=f"{benchmark} {metric}",
-            value=f"{shown}; identical runs differ by up to {spread:.1f} points: {told}",
+            value=f"{shown}; identical runs differ by up to {spread:.1f} points: {result}",
         )
 
 

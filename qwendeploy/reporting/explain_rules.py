@@ -39,12 +39,12 @@ def rule_explanation(rule: Rule) -> Explanation:
         Fact(label="fix", value=readable(rule.fix)),
     ]
     if rule.would_return:
-        facts.append(Fact(label="returns with", value=readable(rule.would_return)))
+        facts.append(Fact(label="feasible with", value=readable(rule.would_return)))
     if rule.finding is not None:
         outcome = rule.finding.outcome
         judged = rule.finding.severity + (f", {outcome.replace('_', ' ')}" if outcome else "")
         reported = f" as {rule.finding.id}" if rule.finding.id else ""
-        facts.append(Fact(label="audit says", value=judged + reported))
+        facts.append(Fact(label="audit finding", value=judged + reported))
     facts.append(Fact(label="certainty", value=_certainty(rule)))
     see = [*rule.see_also, *rule.overrides]
     see += [found.id for found in load_signatures() if rule.id in found.rules]
@@ -72,7 +72,7 @@ def _applies(rule: Rule) -> str:
 def _certainty(rule: Rule) -> str:
     checked = rule.applies.checked_to
     if checked and rule.certainty == "observed":
-        return f"observed up to {checked}; newer releases are only warned of"
+        return f"observed up to {checked}; newer releases get a warning only"
     return rule.certainty
 
 

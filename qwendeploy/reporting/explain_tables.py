@@ -72,9 +72,9 @@ def _measured(mine: Callable[[DecodeRow], bool], by: str) -> str:
 
 def _image(row: ImageRow) -> Explanation:
     judged = {
-        "ok": "planned where it is the newest release with evidence on the card",
-        "avoid": "never planned",
-        "unknown": "planned only where it is stated",
+        "ok": "used if it is the newest release with evidence on the card",
+        "avoid": "never used in a plan",
+        "unknown": "used only if --image names it",
     }[row.verdict]
     return Explanation(
         topic=row.name,
@@ -84,8 +84,8 @@ def _image(row: ImageRow) -> Explanation:
         facts=_facts(
             [
                 ("CUDA", row.cuda),
-                ("driver from", row.min_driver),
-                ("seen to run on", row.seen_driver),
+                ("minimum driver", row.min_driver),
+                ("observed driver", row.seen_driver),
                 ("built for", row.compute_capabilities),
                 ("publisher", row.fork or f"the {row.engine} project"),
                 ("tag moves", row.moves),
@@ -116,13 +116,13 @@ def _unlisted_image(name: ImageName) -> Explanation:
     return Explanation(
         topic=name.text,
         kind="image",
-        title=f"{name.text} is in no table here",
+        title=f"{name.text} is not in the tables",
         text=(
-            f"Stated with --image it is planned by its tag as vLLM {name.version}: flags and rules "
-            "are those of that release, and nothing of the image itself was checked or measured.",
+            f"With --image, a plan treats it as vLLM {name.version} because of its tag: flags and "
+            "rules are those of that release. The image itself is neither checked nor measured.",
         ),
         facts=_facts([("publisher", name.publisher), ("variant", name.variant)]),
-        sources=("the tag alone",),
+        sources=("the tag only",),
     )
 
 
@@ -138,7 +138,9 @@ def _checkpoint(row: CheckpointRow) -> Explanation:
         ("gated", row.gated),
         *(
             (
-                f"class, {item.kv_cache_dtype} KV" if item.kv_cache_dtype else "quality class",
+                f"quality class, {item.kv_cache_dtype} KV"
+                if item.kv_cache_dtype
+                else "quality class",
                 item.quality_class + (f" ({item.note})" if item.note else ""),
             )
             for item in classes
@@ -155,7 +157,7 @@ def _checkpoint(row: CheckpointRow) -> Explanation:
         title=f"{row.name}: {row.quant} weights",
         text=()
         if classes or row.role == "drafter"
-        else ("Nobody measured its distance from BF16: class any, whatever its format is called.",),
+        else ("Its divergence from BF16 is not measured: quality class any, whatever its format.",),
         facts=_facts(facts),
         sources=tuple(dict.fromkeys((row.source, *(item.source for item in classes)))),
         see_also=("quality",) if row.role == "target" else (),
@@ -192,7 +194,7 @@ def _card(card: GpuModel) -> Explanation:
                 ("unified", card.unified),
                 ("measured", _measured(lambda row: row.gpu == card.name, "quant")),
                 ("in images", _measured(lambda row: row.gpu == card.name, "image")),
-                ("also called", (card.aliases or "").replace("|", ", ")),
+                ("aliases", (card.aliases or "").replace("|", ", ")),
             ]
         ),
         sources=(card.sources,),

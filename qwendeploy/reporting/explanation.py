@@ -57,7 +57,7 @@ def explain(name: str) -> tuple[Explanation, ...]:
     close = difflib.get_close_matches(wanted.lower(), known, n=3, cutoff=0.5)
     near = [known[name] for name in close]
     hint = f"did you mean {' or '.join(near)}?" if near else "qwendeploy explain lists the topics"
-    raise UserError(f"nothing is known under {name!r}", where="explain", hint=hint)
+    raise UserError(f"no explanation for {name!r}", where="explain", hint=hint)
 
 
 @cache

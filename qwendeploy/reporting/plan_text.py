@@ -11,7 +11,7 @@ from qwendeploy.figures import WIDE, Figure
 from qwendeploy.hardware.choose import choice_text
 from qwendeploy.hardware.memory import serving_slice
 from qwendeploy.planning.labels import draft_label, layout_label, shortfall
-from qwendeploy.planning.near_miss import nearest_miss, telling
+from qwendeploy.planning.near_miss import nearest_miss, without_twins
 from qwendeploy.planning.scene import ranks_end_to_end
 from qwendeploy.reporting.width import text_width
 from qwendeploy.tables.gpus import find_gpu
@@ -20,6 +20,8 @@ from qwendeploy.units import format_count, format_tokens
 MOST_ALTERNATIVES = 2
 MOST_REASONS = 3
 MOST_WARNINGS = 6
+LABEL = 14
+"""Columns of a section's label."""
 OTHER_MEMORY = 0.15
 """Share by which a card's memory differs from its model's where it is another build; drivers and
 ECC take up to a tenth."""
@@ -44,7 +46,7 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
         lines += _wrapped("! ", headline)
     lines.append("")
     lines += _wrapped(
-        "Run     ",
+        f"{'Run':<{LABEL}}",
         f"{option.checkpoint} ({option.quant}) · {draft_label(option)} · {layout_label(option)} · "
         f"{option.kv_cache_dtype} KV · prefix cache {'on' if option.prefix_cache else 'off'}",
     )
@@ -52,22 +54,22 @@ def plan_text(plan: Plan, *, next_command: str = "") -> str:
     parts = [
         option.image or option.engine,
         machine_line(plan),
-        f"{'slots' if option.engine == 'llama.cpp' else 'seats'} {option.max_num_seqs}",
-        *([f"memory {fraction:g}"] if fraction is not None else []),
-        f"step {option.max_num_batched_tokens} tokens",
-        f"max length {format_tokens(option.max_model_len or 0)}",
+        f"{'slots' if option.engine == 'llama.cpp' else 'max-num-seqs'} {option.max_num_seqs}",
+        *([f"gpu-memory-utilization {fraction:g}"] if fraction is not None else []),
+        f"max-num-batched-tokens {option.max_num_batched_tokens}",
+        f"max-model-len {format_tokens(option.max_model_len or 0)}",
     ]
-    lines += _wrapped("        ", " · ".join(parts))
+    lines += _wrapped(" " * LABEL, " · ".join(parts))
     if chosen := choice_text(plan.machine, plan.gpu_indices):
-        lines += _wrapped("GPUs    ", chosen)
+        lines += _wrapped(f"{'GPUs':<{LABEL}}", chosen)
     lines += _figures(plan)
     lines += ["", *_list("Why", plan.reasons[:MOST_REASONS])]
-    lines += _list("Room", _room(plan))
-    lines += _list("Others", _alternatives(plan))
-    lines += _list("Heed", _warnings(plan))
-    lines += _wrapped("Assumed ", "; ".join(plan.assumptions) + ".")
+    lines += _list("Capacity", _capacity(plan))
+    lines += _list("Alternatives", _alternatives(plan))
+    lines += _list("Warnings", _warnings(plan))
+    lines += _list("Assumptions", ["; ".join(plan.assumptions) + "."])
     if next_command:
-        lines.append(f"Next    {next_command}")
+        lines.append(f"{'Next':<{LABEL}}{next_command}")
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -112,7 +114,7 @@ def _wrapped(head: str, text: str) -> list[str]:
 def _list(title: str, items: Iterable[str]) -> list[str]:
     lines: list[str] = []
     for item in items:
-        lines += _wrapped(f"{title:<8}" if not lines else " " * 8, item)
+        lines += _wrapped(f"{title:<{LABEL}}" if not lines else " " * LABEL, item)
     return lines
 
 
@@ -130,8 +132,8 @@ def _why(figures: Predictions, name: str) -> str:
 def _figures(plan: Plan) -> list[str]:
     point, figures = plan.operating_point, plan.predictions
     shared = "one shared warm context" if point.contexts == "shared" else "separate contexts"
-    ranked = "; ranked by end to end" if ranks_end_to_end(plan.workload) else ""
-    lines = [f"Expect  (90 % bands; {shared}{ranked})"]
+    ranked = "; ranked end to end" if ranks_end_to_end(plan.workload) else ""
+    lines = [f"{'Expect':<{LABEL}}90% bands; {shared}{ranked}"]
     rows = [
         (
             "decode",
@@ -141,10 +143,10 @@ def _figures(plan: Plan) -> list[str]:
         *_over_content(figures),
         *_undecided(plan),
         (
-            "per user",
+            "per request",
             f"{figure_text(figures.per_user_decode_tps)}; TPOT {figure_text(figures.tpot_ms)}",
         ),
-        ("TTFT cold", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
+        ("cold TTFT", figure_text(figures.ttft_cold_ms, reason=_why(figures, "ttft_cold_ms"))),
         ("end to end", _end_to_end(plan)),
     ]
     rows += [
@@ -155,7 +157,7 @@ def _figures(plan: Plan) -> list[str]:
         )
         for cell in plan.cells
     ]
-    rows.append(("KV pool", f"{_pool(figures)}; {_at_once(point.concurrency, figures)}"))
+    rows.append(("KV cache", f"{_pool(figures)}; {_at_once(point.concurrency, figures)}"))
     if plan.download_gib is not None:
         rows.append(("download", figure_text(plan.download_gib)))
     boots = [
@@ -164,19 +166,19 @@ def _figures(plan: Plan) -> list[str]:
         if figure is not None
     ]
     if boots:
-        rows.append(("start", "; ".join(boots)))
+        rows.append(("startup", "; ".join(boots)))
     for name, text in rows:
-        lines += _wrapped(f"  {name:<11}", text)
+        lines += _wrapped(f"  {name:<{LABEL - 2}}", text)
     return lines
 
 
 def _over_content(figures: Predictions) -> list[tuple[str, str]]:
-    """Return the row of the rate from prose to code, if it says more than the rate itself."""
+    """Return the row of the rate from prose to code, if it differs from the rate itself."""
     span, rate = figures.aggregate_decode_tps_over_content, figures.aggregate_decode_tps
     if span is None or rate is None or (span.low, span.high) == (rate.low, rate.high):
         return []
     band = f"{format_count(span.low)}–{format_count(span.high)}"
-    return [("by content", f"{band} {span.unit} from prose to code (--content says which)")]
+    return [("by content", f"{band} {span.unit} from prose to code (set --content)")]
 
 
 def _undecided(plan: Plan) -> list[tuple[str, str]]:
@@ -185,24 +187,24 @@ def _undecided(plan: Plan) -> list[tuple[str, str]]:
     It judges by the rate and by the quantities that the workload limits.
     """
     figures, workload = plan.predictions, plan.workload
-    judged = [("this rate", figures.aggregate_decode_tps)]
+    judged = [("the decode rate", figures.aggregate_decode_tps)]
     judged += [("the TPOT", figures.tpot_ms)] if workload.tpot_ms is not None else []
     judged += [("the TTFT", figures.ttft_cold_ms)] if workload.ttft_ms is not None else []
     for name, figure in judged:
         if figure is not None and figure.half_width > WIDE:
             digits = 0 if round(figure.half_width, 2) > WIDE else 1
             text = (
-                f"can refute {name}, not confirm it: ±{figure.half_width:.{digits}%} is more than "
-                f"±{WIDE:.0%}; data import narrows it"
+                f"can refute but not confirm {name}: its band of ±{figure.half_width:.{digits}%} "
+                f"is wider than ±{WIDE:.0%}; your own runs narrow it (qwendeploy data import)"
             )
             return [("verify", text)]
     return []
 
 
-def _room(plan: Plan) -> tuple[str, ...]:
+def _capacity(plan: Plan) -> tuple[str, ...]:
     """Return what the memory holds, without what the headlines say of it already."""
-    told = any("do not fit at once" in headline for headline in plan.headlines)
-    return plan.capacity[1:] if told and len(plan.capacity) > 1 else plan.capacity
+    stated = any("do not fit at once" in headline for headline in plan.headlines)
+    return plan.capacity[1:] if stated and len(plan.capacity) > 1 else plan.capacity
 
 
 def _pool(figures: Predictions) -> str:
@@ -214,8 +216,8 @@ def _at_once(concurrency: int, figures: Predictions) -> str:
     """Return how many of the requests run at once; more than there are is all of them."""
     running = figures.max_running_requests
     if running is None or running.low < concurrency:
-        return figure_text(running, f"of {concurrency} at once")
-    return f"{concurrency} of {concurrency} at once, {running.kind}"
+        return figure_text(running, f"of {concurrency} requests at once")
+    return f"{concurrency} of {concurrency} requests at once, {running.kind}"
 
 
 def _running(concurrency: int, figures: Predictions) -> str:
@@ -230,8 +232,8 @@ def _end_to_end(plan: Plan) -> str:
     point = plan.operating_point
     figures = plan.predictions
     text = figure_text(figures.output_tps_end_to_end, reason=_why(figures, "output_tps_end_to_end"))
-    hit = f", {point.prefix_hit:.0%} of it cached" if point.prefix_hit else ""
-    text += f" ({point.isl} in{hit}, {point.osl} out"
+    hit = f" ({point.prefix_hit:.0%} cached)" if point.prefix_hit else ""
+    text += f" ({point.isl} input{hit} and {point.osl} output tokens"
     for name, figure in (
         ("TTFT", figures.ttft_end_to_end_ms),
         ("TPOT", figures.tpot_end_to_end_ms),
@@ -239,9 +241,9 @@ def _end_to_end(plan: Plan) -> str:
         if figure is not None:
             text += f"; {name} {format_count(figure.value)} ms"
             if name == "TTFT" and _running(point.concurrency, figures):
-                text += " with the wait for a seat"
+                text += " with queueing"
     if figures.stall_ms is not None:
-        text += f"; pauses to {format_count(figures.stall_ms.value)} ms"
+        text += f"; decode pauses up to {format_count(figures.stall_ms.value)} ms"
     return f"{text})"
 
 
@@ -264,22 +266,22 @@ def _warnings(plan: Plan) -> list[str]:
     rows = [f"[{warning.rule}] {warning.text}" for warning in plan.warnings[:MOST_WARNINGS]]
     left = len(plan.warnings) - len(rows)
     if left > 0:
-        rows.append(f"and {left} more in the plan document")
+        rows.append(f"{left} more in the plan document")
     return rows
 
 
 def no_plan_text(trace: Sequence[TraceEntry]) -> str:
     """Return the rejections of a refused plan, one line per rule with how many options it took."""
     by_rule: dict[str, list[TraceEntry]] = {}
-    for entry in telling(trace):
+    for entry in without_twins(trace):
         by_rule.setdefault(entry.rule, []).append(entry)
-    lines = ["Nothing feasible. What rejected the options:"] if by_rule else []
+    lines = ["No feasible option. Rejections, by rule:"] if by_rule else []
     for rule, entries in sorted(by_rule.items(), key=lambda item: -len(item[1])):
         first = nearest_miss(entries) or entries[0]
         text = f"{first.reason}"
         if first.missed_by:
             text += f"; {shortfall(first.missed_by)}"
         if first.would_return:
-            text += f"; would return with {first.would_return}"
+            text += f"; feasible with {first.would_return}"
         lines += _wrapped(f"{len(entries):>5}  ", f"[{rule}] {first.option}: {text}")
     return "\n".join(lines) + "\n" if lines else ""

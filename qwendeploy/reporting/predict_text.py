@@ -24,8 +24,8 @@ def predict_text(document: PredictDocument) -> str:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     first = [cell.figures.ttft_cold_ms for cell in document.cells]
     seconds = any(figure is not None and figure.high >= LONG_MS for figure in first)
-    ttft = f"TTFT cold {'s' if seconds else 'ms'}"
-    for name in ("c", "context", "decode tok/s", "per user", "TPOT ms", ttft, "run"):
+    ttft = f"cold TTFT {'s' if seconds else 'ms'}"
+    for name in ("c", "context", "decode tok/s", "per request", "TPOT ms", ttft, "running"):
         table.add_column(name, justify="right")
     table.add_column("kind")
     reasons: dict[str, None] = {}
@@ -50,17 +50,17 @@ def predict_text(document: PredictDocument) -> str:
     memory = document.memory
     lines = [
         option_label(document.option),
-        f"{document.contexts} contexts, 90 % bands",
+        f"{document.contexts} contexts, 90% bands",
         "",
         *(line.rstrip() for line in stream.getvalue().splitlines()),
         "",
-        f"KV pool      {figure_text(memory.get('kv_pool_blocks') or memory.get('kv_pool_tokens'))}",
+        f"KV cache     {figure_text(memory.get('kv_pool_blocks') or memory.get('kv_pool_tokens'))}",
         f"full length  {figure_text(memory.get('max_full_length_requests'))}",
     ]
     for reason in reasons:
         lines += _wrapped("no figure", reason)
     for item in document.warnings:
-        lines += _wrapped("heed", f"[{item.rule}] {item.text}")
+        lines += _wrapped("warning", f"[{item.rule}] {item.text}")
     return "\n".join(lines) + "\n"
 
 

@@ -31,8 +31,8 @@ class Conflict:
 
     def __str__(self) -> str:
         return (
-            f"{self.what}: rule {self.first} says {self.first_value}, "
-            f"rule {self.second} says {self.second_value}"
+            f"{self.what}: rule {self.first} sets {self.first_value}, "
+            f"rule {self.second} sets {self.second_value}"
         )
 
 

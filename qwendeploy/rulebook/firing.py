@@ -278,9 +278,8 @@ def fire_rule(
     reason = fill(rule.because, facts)
     if _is_stale(compiled, facts):
         version = facts.get("option.engine_version")
-        reason = (
-            f"seen up to {rule.applies.checked_to}, not checked since (this is {version}): {reason}"
-        )
+        checked = rule.applies.checked_to
+        reason = f"observed up to {checked}, not checked since (this is {version}): {reason}"
         return Fired(rule, (Effect(kind="warn"),), reason, stale=True)
     try:
         effects = tuple(_filled(effect, facts) for effect in rule.effects)

@@ -225,14 +225,16 @@ class Rule(Model):
         }[spec.type]
         if not wanted:
             allowed = f" ({', '.join(spec.choices)})" if spec.choices else ""
-            raise ValueError(f"{field} is a {spec.type}{allowed}; {value!r} does not compare to it")
+            raise ValueError(
+                f"{field} is a {spec.type}{allowed}; {value!r} cannot be compared to it"
+            )
         if operator in _ORDER and spec.type not in (FieldType.NUMBER, FieldType.VERSION):
             raise ValueError(f"{field} is a {spec.type}; {operator} needs a number or a version")
         if operator == "matches":
             try:
                 re.compile(value)
             except re.error as problem:
-                raise ValueError(f"{field}: {value!r} is no pattern: {problem}") from None
+                raise ValueError(f"{field}: {value!r} is not a valid pattern: {problem}") from None
 
 
 def conditions_of(condition: Any) -> list[tuple[str, Any]]:
@@ -246,10 +248,10 @@ def conditions_of(condition: Any) -> list[tuple[str, Any]]:
     if not isinstance(condition, Mapping):
         return [("eq", condition)]
     if not condition:
-        raise ValueError("an empty condition says nothing")
+        raise ValueError("the condition is empty")
     for operator, operand in condition.items():
         if operator not in _OPERATORS:
-            raise ValueError(f"unknown operator {operator}; there are {', '.join(_OPERATORS)}")
+            raise ValueError(f"unknown operator {operator}; known: {', '.join(_OPERATORS)}")
         if (operator in ("in", "not_in")) != isinstance(operand, list):
             raise ValueError(
                 f"{operator} takes {'a list' if operator in ('in', 'not_in') else 'one value'}"

@@ -91,7 +91,7 @@ class GgufMemory:
         return (
             f"weights {self.weights_gib:.1f}, cache {self.cache_gib:.1f}, states "
             f"{self.states_gib:.1f} and buffers {self.workspace.low:.1f} to "
-            f"{self.workspace.high:.1f} GiB against {budget_gib:.1f} GiB a card"
+            f"{self.workspace.high:.1f} GiB against {budget_gib:.1f} GiB per GPU"
         )
 
 

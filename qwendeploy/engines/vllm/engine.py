@@ -90,22 +90,22 @@ def spelled(option: Option, drafter: str | None) -> list[Spelled]:
     ``drafter`` is the repository of a separate draft model.
     """
     flags = [
-        _spelled("--tensor-parallel-size", option.tp, "layout: GPUs that share one copy"),
-        _spelled("--max-model-len", option.max_model_len, "longest request asked for"),
+        _spelled("--tensor-parallel-size", option.tp, "GPUs that share one copy of the weights"),
+        _spelled("--max-model-len", option.max_model_len, "longest request of the workload"),
         _spelled(
             "--gpu-memory-utilization",
             option.gpu_memory_utilization,
-            "share of the card that the engine may use",
+            "fraction of GPU memory the engine may use",
         ),
-        _spelled("--max-num-seqs", option.max_num_seqs, "seats: requests that run at once"),
+        _spelled("--max-num-seqs", option.max_num_seqs, "maximum concurrent sequences"),
         _spelled(
             "--max-num-batched-tokens",
             option.max_num_batched_tokens,
-            "tokens of one scheduler step: a prompt of another request pauses decoding that long",
+            "maximum tokens per scheduler step; decoding pauses while a step prefills a prompt",
         ),
     ]
     if option.kv_cache_dtype == "fp8":
-        flags.append(_spelled("--kv-cache-dtype", "fp8", "half the bytes for every cached token"))
+        flags.append(_spelled("--kv-cache-dtype", "fp8", "halves the KV cache bytes per token"))
     if option.spec_method != "none":
         flags.append(_spelled(SPECULATION, _draft(option, drafter), "draft method and length"))
     if option.capture_size is not None:
@@ -113,11 +113,11 @@ def spelled(option: Option, drafter: str | None) -> list[Spelled]:
             _spelled(
                 "--max-cudagraph-capture-size",
                 option.capture_size,
-                "largest step that replays a CUDA graph",
+                "largest step that uses a CUDA graph, in tokens",
             )
         )
     caching = "--enable-prefix-caching" if option.prefix_cache else "--no-enable-prefix-caching"
-    why = "always stated: the engine's default changed between versions"
+    why = "set explicitly: the engine's default changed between versions"
     return [*flags, Spelled(caching, None, why)]
 
 

@@ -31,8 +31,9 @@ class Room:
 
     def text(self, concurrency: int) -> str:
         """Return both in words."""
-        most = f"all {concurrency} to {self.context:,} tokens" if self.context else "never all"
-        return f"{self.full} of full length, {most}"
+        most = f"all {concurrency} up to" if self.context else f"never all {concurrency}"
+        reach = f"{most} {self.context:,} tokens" if self.context else most
+        return f"{self.full} at full length, {reach}"
 
 
 def capacity_lines(
@@ -55,20 +56,20 @@ def capacity_lines(
     length = format_tokens(candidate.memory.max_model_len)
     count = workload.concurrency
     if count == 1 and room.full == 0:
-        most = f"The request runs up to {room.context:,} tokens, not up to all of {length}."
+        most = f"The request fits up to {room.context:,} tokens, not at the full {length}."
         return (most,), (most,)
-    own = ", each with a context of its own" if result.load.contexts == "shared" else ""
+    own = " with separate contexts" if result.load.contexts == "shared" else ""
     lines = [
         f"{room.full or 'No'} request{'s' if room.full > 1 else ''} of {length} at once{own}; "
         + (
-            f"all {count} run up to {room.context:,} tokens each; beyond that the rest queue until "
-            "blocks are free."
+            f"all {count} fit up to {room.context:,} tokens each; beyond that, requests queue "
+            "until blocks are free."
             if room.context
-            else f"never all {count}: the rest queue until blocks are free."
+            else f"all {count} never fit: the rest queue until blocks are free."
         )
     ]
     if room.full >= workload.concurrency:
-        return (lines[0].split(";")[0] + ": every request can have the full length.",), ()
+        return (lines[0].split(";")[0] + ": every request can use the full length.",), ()
     others = [*_lighter_weights(result, best), *_variants(option, scene)]
     changes = [
         f"{label}: {other.text(workload.concurrency)}"
@@ -78,13 +79,15 @@ def capacity_lines(
     if changes:
         lines.append("With " + "; ".join(changes) + ".")
     headline = f"{count} {'separate ' if own else ''}contexts of {length} do not fit at once: "
-    headline += f"{room.full or 'none'} {'do' if room.full > 1 else 'does'}, and "
+    headline += f"{room.full or 'none'} {'fit' if room.full > 1 else 'fits'}; "
     if room.context:
-        headline += f"all {count} up to {room.context:,} tokens; beyond, they queue."
+        headline += (
+            f"all {count} fit up to {room.context:,} tokens each, beyond that requests queue."
+        )
     else:
-        headline += f"never all {count}: {_most(predictions, result.load)}the rest queue."
+        headline += f"all {count} never fit: {_most(predictions, result.load)}the rest queue."
     if any(label == FP8_KV and other.full >= count for label, other in others):
-        headline += " --kv-cache-dtype fp8 holds all."
+        headline += " All fit with --kv-cache-dtype fp8."
     return tuple(lines), (headline,)
 
 
@@ -92,10 +95,10 @@ def _few_seats(
     seats: int, full: int, concurrency: int, *, stated: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return that seats, not memory, bind; memory would hold ``full`` requests of any length."""
-    run = "request runs" if seats == 1 else "requests run"
-    line = f"{seats} {run} at once, for which there are seats; memory would hold {full}."
-    headline = f"{concurrency} requests share {seats} seat{'s' if seats != 1 else ''}"
-    return (line,), (f"{headline}{' (--max-num-seqs)' if stated else ''}: the rest queue.",)
+    limit = "--max-num-seqs" if stated else "max-num-seqs"
+    line = f"{limit} limits the plan to {seats} concurrent requests; memory would hold {full}."
+    headline = f"{limit} lets {seats} of {concurrency} requests run at once: the rest queue."
+    return (line,), (headline,)
 
 
 def _most(predictions: Predictions, load: Load) -> str:
@@ -117,11 +120,13 @@ def _slot_lines(
         f"{slots} slot{'s' if slots > 1 else ''} of {length}, allocated at start: "
         f"{parts.weights_gib:.1f} GiB weights, {parts.cache_gib:.1f} cache, "
         f"{parts.states_gib:.1f} states, {parts.workspace.low:.1f} to {parts.workspace.high:.1f} "
-        "working memory a card. If the start runs out of memory, lower --ctx-size."
+        "working memory per GPU. If the server runs out of memory at start, lower --ctx-size."
     )
     if slots >= concurrency:
         return (line,), ()
-    headline = f"{concurrency} requests of {length} do not fit at once: {slots} run, the rest wait."
+    headline = (
+        f"{concurrency} requests of {length} do not fit at once: {slots} run, the rest queue."
+    )
     return (line,), (headline,)
 
 

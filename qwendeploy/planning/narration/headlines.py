@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from qwendeploy.documents import Gpu, Objective, Option, Predictions, Quality
 from qwendeploy.hardware.memory import serving_slice
+from qwendeploy.planning.labels import quality_label
 from qwendeploy.planning.narration.card_names import other_sizes
 from qwendeploy.planning.near_miss import nearest_miss
 from qwendeploy.planning.plan_warnings import SMALL_POOL
@@ -27,8 +28,8 @@ def headlines(
     lines = []
     if machine.origin == "assumed":
         lines.append(
-            f"No GPU found here: planned for {scene.box.count} x {scene.box.name}, the card of the "
-            "study. State yours with --gpu and --gpus."
+            f"No GPU found on this machine: the plan is for {scene.box.count} x {scene.box.name}, "
+            "the card of the study. Name yours with --gpu and --gpus."
         )
     lines += meant(scene)
     if option.engine == "llama.cpp" and scene.pins.engine is None:
@@ -37,8 +38,8 @@ def headlines(
         lines.append(_lowered_line(result, option, lowered))
     if best.predictions.aggregate_decode_tps is None:
         lines.append(
-            f"No speed can be predicted on {scene.box.name}: the order of the options is that of "
-            "weights class and simplicity, not of speed."
+            f"No speed can be predicted on {scene.box.name}: options are ordered by quality class "
+            "and simplicity, not by speed."
         )
     unlisted = unlisted_image(option, scene.knowledge)
     lines.append(unlisted or (_fork_line(result, best) if option.fork else ""))
@@ -46,7 +47,7 @@ def headlines(
     lines += [line for gpu in machine.gpus if (line := _slice_line(scene, gpu))]
     if scene.box.unlike:
         lines.append(
-            "Unlike cards: everything runs at the pace and memory of the weakest, "
+            "Mixed GPUs: the weakest card limits speed and memory, "
             f"{scene.box.name} with {scene.box.vram_mib / 1024:.0f} GiB."
         )
     lines += [*_uncertain_limits(scene, predictions), *_held_memory(scene, option)]
@@ -59,24 +60,23 @@ def _lowered_line(result: Survey, option: Option, lowered: Quality) -> str:
     asked = scene.workload.quality
     if scene.pins.quant is not None:
         return (
-            f"{option.quant} weights are of class {lowered}, coarser than the default {asked}; "
-            "they are planned because they were asked for."
+            f"{option.quant} weights are in {quality_label(lowered)}, below the default {asked}; "
+            "the plan uses them because --quant or --checkpoint names them."
         )
     asked_too = any("llama.cpp" in entry.option for entry in result.trace)
     engines = "vLLM or llama.cpp" if asked_too and scene.pins.engine is None else option.engine
     # why llama.cpp is planned is told with what vLLM fell short of
     miss = "" if option.engine == "llama.cpp" else _nearest_of_class(result, asked)
-    text = (
-        f"Nothing of class {asked} (8-bit or better) will do {_place(scene)} on {engines}{miss}: "
-    )
+    text = f"No option in {quality_label(asked)} runs {_place(scene)} with {engines}{miss}: "
     if beside is not None and beside.quality.rank < lowered.rank:
         text = (
-            f"Of class {asked} (8-bit or better) {_place(scene)} runs only "
-            f"{beside.candidate.option.quant} on llama.cpp, with {beside.running} of "
-            f"{beside.concurrency} requests at once (--quality {beside.quality} takes it): "
+            f"The only option in {quality_label(asked)} {_place(scene)} is "
+            f"{beside.candidate.option.quant} with llama.cpp, which runs {beside.running} of "
+            f"{beside.concurrency} requests at once (select it with --quality "
+            f"{beside.quality}): "
         )
-        return f"{text}class {lowered} is planned."
-    return f"{text}class {lowered} is planned. State --quality to insist."
+        return f"{text}the plan uses {quality_label(lowered)}."
+    return f"{text}the plan uses {quality_label(lowered)}. Set --quality to require a class."
 
 
 def _uncertain_limits(scene: Scene, predictions: Predictions) -> Iterator[str]:
@@ -88,15 +88,15 @@ def _uncertain_limits(scene: Scene, predictions: Predictions) -> Iterator[str]:
     ):
         if limit is not None and figure is not None and figure.high > limit:
             yield (
-                f"{name} {limit:g} is met by the middle of the band ({figure.value:,.1f} ms), not "
-                f"by its high end ({figure.high:,.1f})."
+                f"{name} {limit:g} is met at the median ({figure.value:,.1f} ms), but not at the "
+                f"high end of the band ({figure.high:,.1f} ms)."
             )
     paused = predictions.tpot_end_to_end_ms
     stated = workload.isl is not None and workload.tpot_ms is not None
     if stated and paused is not None and paused.value > (workload.tpot_ms or 0):
         yield (
-            f"--tpot {workload.tpot_ms:g} is met while no prompt is computed; with the prompts of "
-            f"--isl in between it is {paused.value:,.1f} ms on average."
+            f"--tpot {workload.tpot_ms:g} is met while no prompt is prefilled; with prompts of "
+            f"--isl tokens in between, the mean is {paused.value:,.1f} ms."
         )
 
 
@@ -107,7 +107,7 @@ def _nearest_of_class(result: Survey, asked: Quality) -> str:
     miss = nearest_miss(entry for entry in result.trace if entry.option.split(" · ")[0] in quants)
     if miss is None:
         return ""
-    return f" (nearest: {' · '.join(miss.option.split(' · ')[:3])}: {miss.reason})"
+    return f" (closest: {' · '.join(miss.option.split(' · ')[:3])}: {miss.reason})"
 
 
 def meant(scene: Scene) -> Iterator[str]:
@@ -118,7 +118,7 @@ def meant(scene: Scene) -> Iterator[str]:
     others = other_sizes(stated, taken)
     if others:
         yield (
-            f"{stated!r} is taken to be the {taken.name}; name the card or --vram if it is "
+            f"{stated!r} is read as the {taken.name}; name the card or set --vram if it is "
             f"{' or '.join(others)}."
         )
 
@@ -127,10 +127,10 @@ def _place(scene: Scene) -> str:
     """Return where nothing runs: here, or on the cards chosen with how to take the others too."""
     usable, chosen = scene.box.machine.usable_gpu_indices, scene.box.indices
     if len(usable) <= len(chosen):
-        return "here"
+        return "on this machine"
     cards = " and ".join(str(index) for index in chosen)
     every = ",".join(str(index) for index in usable)
-    return f"on GPU {cards} alone (--devices {every} takes the unlike ones too)"
+    return f"on GPU {cards} alone (--devices {every} adds the other cards)"
 
 
 def _held_memory(scene: Scene, option: Option) -> Iterator[str]:
@@ -145,8 +145,9 @@ def _held_memory(scene: Scene, option: Option) -> Iterator[str]:
         needed = share * gpu.memory_mib
         if gpu.memory_free_mib < needed:
             yield (
-                f"GPU {gpu.index} has {gpu.memory_free_mib / 1024:.1f} GiB free and the plan takes "
-                f"{needed / 1024:.1f}: the start is refused until what holds the rest has ended."
+                f"GPU {gpu.index} has {gpu.memory_free_mib / 1024:.1f} GiB free and the plan needs "
+                f"{needed / 1024:.1f}: the server does not start until the processes that use the "
+                "rest have ended."
             )
 
 
@@ -158,8 +159,8 @@ def _slice_line(scene: Scene, gpu: Gpu) -> str | None:
     place = f" {device.profile}" if device.profile else ""
     place += f" ({device.uuid})" if device.uuid else ""
     return (
-        f"GPU {gpu.index} is in MIG mode: planned for its slice{place} of "
-        f"{scene.box.vram_mib / 1024:.0f} GiB, not for the whole card."
+        f"GPU {gpu.index} is in MIG mode: the plan uses its slice{place} of "
+        f"{scene.box.vram_mib / 1024:.0f} GiB, not the whole card."
     )
 
 
@@ -169,14 +170,14 @@ def _llama_line(result: Survey, best: Scored) -> str:
     miss = nearest_miss(refused) or next(iter(refused), None)
     why = ""
     if miss is not None:
-        back = f"; would return with {miss.would_return}" if miss.would_return else ""
-        why = f" (nearest: {miss.option}: {miss.reason}{back})"
+        back = f"; feasible with {miss.would_return}" if miss.would_return else ""
+        why = f" (closest: {miss.option}: {miss.reason}{back})"
     stricter = result.beside is not None or result.scene.workload.quality_explicit
-    of = f" of class {best.quality}" if stricter else ""
-    fits = "surely fits" if miss is not None and miss.rule == SMALL_POOL else "fits"
+    in_class = f" in quality class {best.quality}" if stricter else ""
+    fits = "is certain to fit" if miss is not None and miss.rule == SMALL_POOL else "fits"
     text = (
-        f"No vLLM option{of} {fits} {_place(result.scene)}{why}: llama.cpp with a GGUF is planned. "
-        "Its speed is estimated from few runs of one request."
+        f"No vLLM option{in_class} {fits} {_place(result.scene)}{why}: the plan uses llama.cpp "
+        "with a GGUF. Its speed is estimated from a few single-request runs."
     )
     beside = result.beside
     if beside is None:
@@ -184,20 +185,20 @@ def _llama_line(result: Survey, best: Scored) -> str:
     offer = beside.candidate.option
     rate = beside.predictions.aggregate_decode_tps
     speed = f": {rate.value:,.0f} ({rate.low:,.0f}–{rate.high:,.0f}) tok/s" if rate else ""
-    return f"{text} --quality {beside.quality} takes {offer.quant} on vLLM{speed}."
+    return f"{text} --quality {beside.quality} selects {offer.quant} with vLLM{speed}."
 
 
 def _fork_line(result: Survey, best: Scored) -> str:
     """Return the warning about a third party's image with upstream's price."""
     option, scene = best.candidate.option, result.scene
     seen = {
-        -1: "measured on this machine",
-        0: "measured on this card",
-        1: "not measured as this option, sister images of it were on this card",
+        -1: "this option is measured on this machine",
+        0: "this option is measured on this card",
+        1: "this option is measured on this card in sibling images only",
     }
     text = (
-        f"{option.image} is a third party's image without public source, "
-        f"{seen.get(best.tier, 'not measured as this option on this card')}."
+        f"{option.image} is a third-party image without public source; "
+        f"{seen.get(best.tier, 'this option is not measured on this card')}."
     )
     if scene.pins.image:
         return text
@@ -205,7 +206,7 @@ def _fork_line(result: Survey, best: Scored) -> str:
     if upstream is None:
         return text + " No upstream option is feasible."
     price = _price(upstream, best, scene.workload.objective)
-    return f"{text} --upstream-only takes {upstream.candidate.option.image}{price}."
+    return f"{text} --upstream-only selects {upstream.candidate.option.image}{price}."
 
 
 def best_upstream(result: Survey) -> Scored | None:
@@ -226,8 +227,8 @@ def _price(other: Scored, best: Scored, objective: Objective) -> str:
         return ""
     middle, low = rate.value / mine.value - 1, rate.low / mine.low - 1
     tied = objective is not Objective.CAPACITY and tie(other, best, objective)
-    told = f"{middle:+.0%}" if round(middle, 2) else "as fast"
-    told += " end to end" if best.end_to_end else ""
+    change = f"{middle:+.0%}" if round(middle, 2) else "the same speed"
+    change += " end to end" if best.end_to_end else ""
     if abs(middle - low) > LIKE:
-        told += f" mid-band, {low:+.0%} at the low end"
-    return f": {told} ({rate.kind}{', a tie' if tied else ''})"
+        change += f" at the median, {low:+.0%} at the low end of the band"
+    return f": {change} ({rate.kind}{', a tie' if tied else ''})"

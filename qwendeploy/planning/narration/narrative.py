@@ -69,29 +69,29 @@ def _assumptions(result: Survey, best: Scored, rates: Rates) -> tuple[str, ...]:
     workload = scene.workload
     lines = []
     if workload.typical_context is None:
-        why = "the prompt and half of the answer"
+        why = "the prompt plus half of the output"
         if stated_context(workload) is None:
-            why = "an eighth of the longest, or what fits"
+            why = "one eighth of --ctx, or what fits"
         lines.append(f"typical context {format_tokens(result.load.context)} ({why}; --typical-ctx)")
     shared = best.candidate.servers.contexts(result.load) == "shared"
     lines.append(
-        "requests share one warm context (--separate-contexts if not)"
+        "requests share one warm context (else --separate-contexts)"
         if shared
-        else "every request has a context of its own"
+        else "separate contexts"
     )
     if weights := unlisted_checkpoint(option, scene.knowledge):
         lines.append(weights)
     if workload.content is Content.MIXED and option.spec_method != "none":
-        whose = "the study's prompts" if rates.of_study else "public benchmarks send"
-        lines.append(f"mixed text such as {whose} (--content)")
+        source = "the study's prompts" if rates.of_study else "public benchmarks"
+        lines.append(f"mixed content as in {source} (--content)")
     if not workload.vision:
-        lines.append("text only (--vision keeps images)")
+        lines.append("text only (--vision keeps image input)")
     if workload.prefix_hit and not option.prefix_cache:
-        lines.append("no prompt is found in a cache: prefix caching is off (--prefix-cache on)")
+        lines.append("no prefix cache hits: prefix caching is off (--prefix-cache on)")
     if workload.isl is None or workload.osl is None:
         longest = option.max_model_len
         isl, osl = request_lengths(result.load.context, workload.isl, workload.osl, longest)
-        lines.append(f"{isl:,} tokens in, {osl:,} out a request (--isl, --osl)")
+        lines.append(f"{isl:,} input and {osl:,} output tokens per request (--isl, --osl)")
     return tuple(lines)
 
 
@@ -102,8 +102,9 @@ def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> It
     if option.prefix_cache or cold is None or not left_off:
         return
     text = (
-        "off with MTP until verify's prefix gate has passed here (--prefix-cache on): every turn "
-        f"prefills its whole prompt, {cold.value / 1000:.1f} s for that of this plan"
+        "prefix caching is off with MTP until verify's prefix gate passes on this machine (enable "
+        "it with --prefix-cache on): every turn prefills its whole prompt, "
+        f"{cold.value / 1000:.1f} s for the prompt of this plan"
     )
     cached = [
         item
@@ -116,7 +117,7 @@ def _caching_price(result: Survey, best: Scored, predictions: Predictions) -> It
     rate = first.predictions.aggregate_decode_tps if first else None
     if rate is not None:
         text += (
-            f". For agents --spec none has it on and decodes at {rate.value:,.0f} "
+            f". For agents, --spec none enables it and decodes at {rate.value:,.0f} "
             f"({rate.low:,.0f}–{rate.high:,.0f}) tok/s"
         )
     yield PlanWarning(rule=TWIN, text=text)

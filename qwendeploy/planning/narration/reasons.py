@@ -31,7 +31,7 @@ def reasons(result: Survey, best: Scored) -> tuple[str, ...]:
     found.sort(key=lambda item: -item[0])
     texts = [text for _, text in found]
     if not texts:
-        texts.append("It is the only option that the rules and the memory leave.")
+        texts.append("It is the only option that passes the rules and fits in memory.")
     return (*_own_runs_line(result, best.candidate.option), *texts[:MOST_REASONS])
 
 
@@ -55,8 +55,8 @@ def _own_runs_line(result: Survey, option: Option) -> tuple[str, ...]:
         return ()
     about = "this option" if own.measured_here(option) else "other options"
     return (
-        f"Own runs of this machine ({about}) outrank the tables: {', '.join(labels)}; "
-        "qwendeploy data forget ID takes one back.",
+        f"Your runs on this machine ({about}) override the tables: {', '.join(labels)}. "
+        "qwendeploy data forget ID removes one.",
     )
 
 
@@ -102,15 +102,15 @@ def _against(
     gain = mine / other - 1
     if rival.running < STARVED * best.running and gain > 0:
         most = f"{rival.running} of {rival.concurrency} requests at once"
-        return gain, f"{label}: {name} runs only {most}, this {best.running}."
+        return gain, f"{label}: {name} runs only {most}, this option {best.running}."
     if tie(rival, best, objective) or (tie(best, rival, objective) and gain < 0):
         return 0.0, f"{label} ties with {name}{kind} and {preference(best, rival, objective)}."
-    of = "on the low end of the band"
+    what, where = "", " at the low end of the band"
     if objective is Objective.CAPACITY:
-        of = "of context for all"
+        what, where = " context for all requests", ""
     elif best.end_to_end:
-        of = "end to end, on the low end of the band,"
-    return gain, f"{label}: {gain:+.0%} {of} against {name}{kind}."
+        what = " end to end"
+    return gain, f"{label}: {gain:+.0%}{what} vs {name}{where}{kind}."
 
 
 def _name(rival: Option, option: Option) -> str:
@@ -144,8 +144,8 @@ def _refused(
         return None
     other, entry, _ = found[0]
     gain = -1.0 if entry.rule == NOT_NEEDED else 1.0
-    alike = " with all else as it is" if other in runs else ""
-    return gain, f"{mine[respect]}: {other} is out{alike}, {entry.reason.rstrip('.')}."
+    alike = " with all other settings equal" if other in runs else ""
+    return gain, f"{mine[respect]}: {other} is rejected{alike}: {entry.reason.rstrip('.')}."
 
 
 def _class_rank(result: Survey, quant: str) -> int:

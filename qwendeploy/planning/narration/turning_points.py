@@ -24,7 +24,7 @@ from qwendeploy.planning.scene import Scene
 from qwendeploy.planning.survey import Survey
 from qwendeploy.units import MIB, format_tokens
 
-LINKS = {"nvlink": "NVLink", "pcie": "PCIe", "unified": "one memory"}
+LINKS = {"nvlink": "NVLink", "pcie": "PCIe", "unified": "unified memory"}
 LONG = 65536
 """Context from about which the memory of two 96 GB cards forbids replicas (DESIGN §5)."""
 CONCURRENCIES = (1, 4, 8, 16, 32, 64, 128)
@@ -80,7 +80,7 @@ def _of_one_image(rates: Rates, one: Option, other: Option) -> tuple[Option, Opt
         return one, other, ""
     update = {"image": image}
     name = image_name(image).short
-    return one.model_copy(update=update), other.model_copy(update=update), f" (as in {name})"
+    return one.model_copy(update=update), other.model_copy(update=update), f" (measured in {name})"
 
 
 # --- drafting ---
@@ -107,12 +107,13 @@ def _drafting(result: Survey, best: Scored, memory: Pool, rates: Rates) -> list[
 def _turn_words(turn: speculation.Crossover, context: int) -> str:
     where = f"at {format_tokens(context)}"
     if turn.pays_up_to is None:
-        return f"pays at no load {where}"
+        return f"is not faster than no draft at any concurrency {where}"
     if turn.loses_from is None:
-        return f"pays at every load up to {turn.pays_up_to} requests {where}"
-    sure = "" if turn.certain else ", the bands overlapping"
+        return f"is faster than no draft {where} at every concurrency up to {turn.pays_up_to}"
+    sure = "" if turn.certain else " (the bands overlap)"
     return (
-        f"pays up to {turn.pays_up_to} requests {where} and no longer from {turn.loses_from}{sure}"
+        f"is faster than no draft {where} up to concurrency {turn.pays_up_to} and slower from "
+        f"{turn.loses_from}{sure}"
     )
 
 
@@ -130,8 +131,8 @@ def _draft_memory(plain: Option, memory: Pool, scene: Scene) -> str:
     drafting = mib(mine.state_blocks_reserved, mine.bytes_per_block)
     without = mib(other.state_blocks_reserved, other.bytes_per_block)
     return (
-        f"; each running request holds {drafting:,.0f} MiB of state a card for it, "
-        f"{without:,.0f} without."
+        f"; each running request holds {drafting:,.0f} MiB of state per GPU with it, "
+        f"{without:,.0f} MiB without."
     )
 
 
@@ -156,8 +157,8 @@ def _layout(result: Survey, best: Scored, rates: Rates) -> list[tuple[str, str]]
             parts.append(f"{text} {where}")
     if not parts:
         return []
-    link = LINKS.get(scene.box.joined(large.tp, large.replicas)[0], "links not known")
-    text = f"{layout_label(small)} against {layout_label(large)} ({link}){image}: "
+    link = LINKS.get(scene.box.joined(large.tp, large.replicas)[0], "links unknown")
+    text = f"{layout_label(small)} vs {layout_label(large)} ({link}){image}: "
     return [("layout-crossover", f"{text}{'; '.join(parts)}.{_layout_memory(large, small, scene)}")]
 
 
@@ -175,12 +176,14 @@ def _gains(
         level: totals[small.tp][level].value / totals[large.tp][level].value - 1 for level in known
     }
     shown = [level for level in (4, load.concurrency, 64) if level in gains] or known[-1:]
-    figures = ", ".join(f"{gains[level]:+.0%} at {level}" for level in dict.fromkeys(sorted(shown)))
+    figures = ", ".join(
+        f"{gains[level]:+.0%} at c={level}" for level in dict.fromkeys(sorted(shown))
+    )
     wins = next(
         (level for level in known if all(gains[later] >= 0 for later in known if later >= level)),
         None,
     )
-    return f"{figures}, " + (f"ahead from {wins} requests on" if wins else "ahead at no load")
+    return f"{figures}, " + (f"faster from c={wins}" if wins else "never faster")
 
 
 def _layout_memory(large: Option, small: Option, scene: Scene) -> str:
@@ -199,7 +202,7 @@ def _layout_memory(large: Option, small: Option, scene: Scene) -> str:
         reach.append(f"{memory.longest_for(seats):,} tokens with {name}")
         most = min(workload.concurrency, memory.running_at(LONG) * option.replicas)
         running.append(f"{most} with {name}")
-    text = f" All {workload.concurrency} requests run up to {', '.join(reach)}"
+    text = f" All {workload.concurrency} requests fit up to {', '.join(reach)}"
     if workload.max_context >= LONG:
-        text += f"; at {format_tokens(LONG)} run {', '.join(running)}"
+        text += f"; concurrent requests at {format_tokens(LONG)}: {', '.join(running)}"
     return f"{text}."
