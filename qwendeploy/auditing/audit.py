@@ -142,13 +142,13 @@ def _on_all_cards(group: tuple[Judged, ...]) -> Judged:
 
 
 DOUBTS = ("gguf-does-not-fit", "kv-too-small-for-max-model-len", "max-num-seqs-above-blocks")
-"""Findings on memory whose warning says that the start may fail."""
+"""Memory findings whose warning means that the start may fail."""
 
 
 def _doubt(judged: Judged, told: Told) -> str | None:
     warned = (item for item in judged.findings if item.severity == "warning")
     short = next(
-        (f"its memory may fall short: {item.text}" for item in warned if item.id in DOUBTS), None
+        (f"memory may not suffice: {item.text}" for item in warned if item.id in DOUBTS), None
     )
     reason = told.predictions.reasons.get("aggregate_decode_tps", "")
     if judged.outcome == "fails_at_start":
@@ -207,8 +207,8 @@ def _engine_unread(launch: Launch) -> tuple[str, ...]:
     """Name an engine whose flags are not judged; image, ports and cards are."""
     if launch.engine in ("vllm", "llama.cpp"):
         return ()
-    name = "SGLang" if launch.engine == "sglang" else "an engine that is not known here"
-    return (f"flags of {name}: neither its start nor its memory is judged",)
+    name = "SGLang" if launch.engine == "sglang" else "an unknown engine"
+    return (f"flags of {name}: start and memory are not checked",)
 
 
 def _finding(finding: Finding) -> AuditFinding:
@@ -227,7 +227,7 @@ def _binds(judged: Judged) -> str:
     """Return what limits the server: what stops it, else what caps the requests that run."""
     view = judged.view
     if view is None:
-        return "not known"
+        return "unknown"
     if view.lacks_length:
         return "weights" if view.answer.weights.value >= view.answer.budget_gib else "max_model_len"
     if view.lacks_seats:

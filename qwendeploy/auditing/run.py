@@ -69,8 +69,8 @@ def audit_fix(request: AuditRequest) -> CorrectedCommand:
         several = len(launches) > 1
         texts.append(f"# {title}\n{corrected.text}" if several else corrected.text)
         whose = f"{launch.name or launch.place}: " if several else ""
-        for word, found_of in (("changed", corrected.changed), ("left to you", corrected.left)):
-            notes += [f"{whose}{word}: {it.about}: {it.fix} [{it.id}]" for it in found_of]
+        for word, findings in (("changed", corrected.changed), ("not changed", corrected.left)):
+            notes += [f"{whose}{word}: {it.about}: {it.fix} [{it.id}]" for it in findings]
         errors |= any(found.severity == "error" for found in corrected.left)
     return CorrectedCommand("\n".join(texts), tuple(notes), errors)
 
@@ -83,7 +83,7 @@ def _launches(request: AuditRequest) -> list[Launch]:
 
 
 def _context(request: AuditRequest) -> Context:
-    """Return machine and hints; without a stated or found machine memory is not judged."""
+    """Return machine and hints; without a stated or found machine memory is not checked."""
     settings = dict(request.machine)
     file = settings.get("machine_file")
     context = read_context(file) if isinstance(file, Path) else None
@@ -104,7 +104,7 @@ def _machine(settings: Mapping[str, Any]) -> Machine | None:
         if stated:
             raise
         return None
-    # The study's card is assumed for plans; a foreign command says nothing of it.
+    # Plans assume the study's card; an audited command does not.
     return None if machine.origin == "assumed" and not stated else machine
 
 
@@ -128,8 +128,8 @@ def inspect_container(name: str) -> str:
         ) from None
     except docker.errors.DockerException as problem:
         raise EnvironmentProblem(
-            f"Docker does not answer: {problem}", where="--container"
+            f"cannot reach Docker: {problem}", where="--container"
         ) from None
     if not isinstance(inspected, dict):
-        raise UserError("Docker's answer is no object", where="--container")
+        raise UserError("Docker's response is not a JSON object", where="--container")
     return json.dumps([inspected])

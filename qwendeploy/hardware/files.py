@@ -102,13 +102,13 @@ def _check(
 ) -> None:
     if driver and machine.driver and not machine.driver.startswith(driver):
         raise UserError(
-            f"--driver says {driver}, the text shows {machine.driver}", where="--driver"
+            f"--driver is {driver}, the input shows {machine.driver}", where="--driver"
         )
     if count is not None and machine.gpus and count > len(machine.gpus):
         raise UserError(
-            f"--gpus says {count}, the text shows {len(machine.gpus)}",
+            f"--gpus is {count}, the input shows {len(machine.gpus)}",
             where="--gpus",
-            hint="choose among those shown with --devices",
+            hint="select GPUs of the input with --devices",
         )
     if gpu is None:
         return
@@ -116,14 +116,14 @@ def _check(
     if not meant:
         near = ", ".join(catalogue.near(gpu))
         raise UserError(
-            f"no card is known as {gpu!r}",
+            f"unknown GPU {gpu!r}",
             where="--gpu",
-            hint=f"did you mean {near}?" if near else "use the name that nvidia-smi prints",
+            hint=f"did you mean {near}?" if near else "use the name printed by nvidia-smi",
         )
     for item in machine.gpus:
         shown = {card.name for card in catalogue.candidates(item.name)} if item.name else set()
         if shown and not shown & meant:
-            raise UserError(f"--gpu says {gpu}, the text shows {item.name}", where="--gpu")
+            raise UserError(f"--gpu is {gpu}, the input shows {item.name}", where="--gpu")
 
 
 def load_machine(path: str | Path, *, catalogue: Catalogue) -> Machine:
@@ -167,7 +167,7 @@ def _own_json(path: Path) -> Machine | None:
             first["msg"],
             file=str(path),
             key=".".join(str(part) for part in first["loc"]) or None,
-            hint="make it anew with 'qwendeploy detect -o machine.yaml'",
+            hint="create it again with 'qwendeploy detect -o machine.yaml'",
         ) from None
 
 
@@ -199,7 +199,7 @@ def write_new(path: Path, data: bytes, *, force: bool = False) -> None:
         else:
             _link(temporary, path)
     except FileExistsError:
-        raise UserError("exists already", where=str(path), hint="add --force") from None
+        raise UserError("already exists", where=str(path), hint="add --force") from None
     except OSError as problem:
         raise UserError(
             f"cannot be written: {problem.strerror or problem}", where=str(path)

@@ -220,17 +220,17 @@ def _note_conflicts(
         other = (gpu.name or "").rstrip(".… ").casefold()
         if other and not (stem.startswith(other) or other.startswith(stem)):
             notes.append(
-                f"GPU {index}: the texts name {name!r} and {gpu.name!r}; are they of one machine?"
+                f"GPU {index}: the inputs show {name!r} and {gpu.name!r}; are they from one machine?"
             )
     addresses = sorted({shown for gpu in readings if (shown := bus_id(gpu.bus_id))})
     if len(addresses) > 1:
         notes.append(
-            f"GPU {index}: the texts give the addresses {' and '.join(addresses[:2])};"
-            " are they of one machine?"
+            f"GPU {index}: the inputs show the addresses {' and '.join(addresses[:2])};"
+            " are they from one machine?"
         )
     sizes = {gpu.memory_mib for gpu in readings if gpu.memory_mib}
     if sizes and max(sizes) > 1.1 * min(sizes):
-        notes.append(f"GPU {index}: the texts give totals of {sorted(sizes)} MiB")
+        notes.append(f"GPU {index}: the inputs show memory totals of {sorted(sizes)} MiB")
 
 
 def _model(known: Naming) -> tuple[str | None, str | None]:

@@ -54,10 +54,12 @@ def stated_machine(
     """
     gpu, count = _counted(gpu, count)
     if not gpu.strip():
-        raise UserError("no card is named", where="--gpu", hint="write 'RTX PRO 6000'")
+        raise UserError("no GPU name given", where="--gpu", hint="for example 'RTX PRO 6000'")
     if driver is not None and not _DRIVER.match(driver):
         raise UserError(
-            f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
+            f"{driver!r} is not a driver version",
+            where="--driver",
+            hint="for example 580 or 580.65.06",
         )
     stated = stated_card(gpu, vram_gib, catalogue)
     card, memory = stated.card, stated.memory_mib
@@ -104,7 +106,7 @@ def _counted(gpu: str, count: int | None) -> tuple[str, int]:
     """Return the name and how many are stated, in the text or beside it; one unless stated."""
     name, stated = name_and_count(gpu)
     if stated is not None and count is not None and count != stated:
-        raise UserError(f"{gpu!r} states {stated} GPUs but --gpus says {count}", where="--gpu")
+        raise UserError(f"{gpu!r} states {stated} GPUs but --gpus is {count}", where="--gpu")
     return name, stated or count or 1
 
 
@@ -168,14 +170,14 @@ def _host_memory(
 def _check_joined(card: CatalogueGpu | None, count: int, nvlink: bool | None) -> None:
     """Raise ``UserError`` if so many of the card, or joined so, stand in no machine."""
     if nvlink and count < 2:
-        raise UserError("NVLink joins two or more GPUs", where="--nvlink", hint="add --gpus 2")
+        raise UserError("NVLink needs two or more GPUs", where="--nvlink", hint="add --gpus 2")
     if nvlink and card is not None and card.nvlink == "none":
-        raise UserError(f"{card.name} has no NVLink", where="--nvlink", hint="leave it out")
+        raise UserError(f"{card.name} has no NVLink", where="--nvlink", hint="remove --nvlink")
     if card is not None and card.unified and count > 1:
         raise UserError(
-            f"a machine with {card.name} has one GPU; {count} of them are {count} machines",
+            f"a machine with {card.name} has one GPU; {count} GPUs are {count} machines",
             where="--gpus",
-            hint="plan for one and run it on each; a model across hosts is not planned here",
+            hint="plan for one machine and run it on each; multi-node plans are not supported",
         )
 
 

@@ -292,7 +292,8 @@ def test_flags_of_sglang_are_said_to_be_unread() -> None:
     text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3.6-27B-FP8 --tp-size 2\n"
     audit = audit_launches(read_launch_text(text, "s.sh"), Context(), compare=False)
     assert "SGLang" in audit.launches[0].unread[0]
-    assert "not judged" in audit_text(audit) and "starts and does" not in audit_text(audit)
+    assert "only image, ports and GPUs were checked" in audit_text(audit)
+    assert "starts and runs" not in audit_text(audit)
 
 
 def test_what_powershell_writes_is_read() -> None:

@@ -17,11 +17,11 @@ from qwendeploy.errors import NoPlan, QwendeployError
 from qwendeploy.figures import Figure, exact
 
 DEFAULT_CONCURRENCY = 8
-"""Requests in flight where neither the launch nor the caller says; printed as assumed."""
+"""Assumed concurrency where neither the launch nor the caller states one; printed as assumed."""
 SHORTEST_CONTEXT = 1024
 
-REFUSED = "no plan of ours would run it so: "
-"""Begins the reason of rates that planning refuses to give."""
+REFUSED = "planning rejects this option: "
+"""Prefix of the reason where planning gives no rate."""
 _RATES = (
     "aggregate_decode_tps",
     "aggregate_decode_tps_over_content",
@@ -170,7 +170,7 @@ def _memory_figures(
     if seats:
         longest = view.longest_for(seats)
         figures["max_typical_context_tokens"] = exact(
-            longest, "tokens", kind=pool.kind, source=f"at which all {seats} seats run; {source}"
+            longest, "tokens", kind=pool.kind, source=f"{seats} sequences at once; {source}"
         )
         figures["max_running_requests"] = exact(
             min(seats, view.short_requests), "requests", kind=pool.kind, source=source
@@ -193,13 +193,13 @@ def _rate_figures(
     if any(finding.outcome == "fails_at_start" for finding in findings):
         why = "the server does not start"
     elif machine is None or option is None or understood.context.vendor != "nvidia":
-        why = "the machine or the option is not one that the speed models know"
+        why = "the speed models do not cover this machine or option"
     elif (understood.number("pp") or 1) > 1:
-        why = "the speed of pipeline-parallel ranks is not modelled"
+        why = "the speed models do not cover pipeline parallelism"
     elif kv_name(str(understood.value("kv_cache_dtype") or "auto")) not in ("bf16", "fp8"):
-        why = "the speed of this cache type is not modelled"
+        why = "the speed models do not cover this cache type"
     elif not rates:
-        why = "not asked for"
+        why = "not requested"
     if why is not None or machine is None or option is None:
         reasons.update({name: why or "" for name in _RATES})
         return {}

@@ -83,7 +83,7 @@ def _commands(scan: Scan, functions: Mapping[str, Function], depth: int) -> Iter
         ended = scan.at == len(scan.text)
         if ended and scan.quote:
             where = f"{scan.file}:{scan.opened}"
-            raise UserError(f"the quote {scan.quote} is never closed", where=where)
+            raise UserError(f"missing closing quote {scan.quote}", where=where)
         if not (ended or _step(scan)):
             continue
         scan.at += ended

@@ -82,9 +82,9 @@ def _daemon_settings(text: str) -> str:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return "is no JSON\n"
+        return "not valid JSON\n"
     if not isinstance(content, dict):
-        return "is no JSON object\n"
+        return "not a JSON object\n"
     kept = {key: content[key] for key in _DAEMON_KEYS if key in content}
     return json.dumps({**kept, "left out": sorted(set(content) - set(kept))}, indent=2) + "\n"
 

@@ -43,7 +43,7 @@ def examine(patient: Patient) -> DoctorReport:
 def doctor_files(
     paths: Iterable[str | Path], needs: Needs, *, catalogue: Catalogue
 ) -> DoctorReport:
-    """Return the findings that saved output allows; nothing of this computer is looked at.
+    """Return the findings that saved output allows; this computer is not examined.
 
     Raises:
         UserError: nothing is recognised in the paths.
@@ -71,19 +71,19 @@ def doctor_here(
     absent = Finding(
         id="gpu-absent",
         severity="error",
-        text="no NVIDIA GPU can be seen",
+        text="no NVIDIA GPU found",
         evidence=f"{devices[0]} but no nvidia-smi and no NVML"
         if devices
         else "no nvidia-smi, no NVML, no NVIDIA device",
         fix="install the NVIDIA driver"
         if devices
-        else "run doctor on the GPU box, or give it that box's saved output with --from",
+        else "run doctor on the GPU machine, or pass its saved output with --from",
     )
     return report.model_copy(update={"findings": ordered((absent, *report.findings))})
 
 
 def refuse_errors(report: DoctorReport, *, live: bool) -> None:
-    """Raise if a finding keeps a server from starting, naming the first.
+    """Raise if a finding prevents a server from starting, naming the first.
 
     Raises:
         EnvironmentProblem: this computer was examined (``live``).
@@ -91,20 +91,20 @@ def refuse_errors(report: DoctorReport, *, live: bool) -> None:
     """
     first = next((item for item in report.findings if item.severity == "error"), None)
     if first is not None:
-        what = f"{report.errors} finding{'s' if report.errors > 1 else ''} will keep a server"
+        what = f"{report.errors} error{'s' if report.errors > 1 else ''} will prevent a server"
         what += f" from starting, first: {first.text}"
         kind = EnvironmentProblem if live else NoPlan
         raise kind(what, where="doctor", hint=first.fix or None)
 
 
 def describe_report(report: DoctorReport) -> str:
-    """Return the findings as text, the gravest first."""
+    """Return the findings as text, most severe first."""
     lines = []
     for item in report.findings:
         lines.append(f"{item.severity:<8}{item.text}  [{item.id}]")
-        lines.append(f"        read: {item.evidence}")
+        lines.append(f"        found: {item.evidence}")
         if item.fix:
-            lines.append(f"        do:   {item.fix}")
+            lines.append(f"        fix:   {item.fix}")
     counts = {
         word: sum(item.severity == word for item in report.findings)
         for word in ("error", "warning", "info", "ok")

@@ -75,7 +75,7 @@ def _read(library: Any, reading: Reading) -> None:
             handle = library.nvmlDeviceGetHandleByIndex(index)
         except library.NVMLError as problem:
             gpu = GpuReading(Rank.NVML, index, index=index)
-            gpu.faults.append(f"{problem} (does not answer)")
+            gpu.faults.append(f"{problem} (does not respond)")
             reading.gpus.append(gpu)
             continue
         handles[index] = handle
