@@ -127,9 +127,7 @@ def inspect_container(name: str) -> str:
             f"no container {name!r}", where="--container", hint="docker ps -a lists them"
         ) from None
     except docker.errors.DockerException as problem:
-        raise EnvironmentProblem(
-            f"cannot reach Docker: {problem}", where="--container"
-        ) from None
+        raise EnvironmentProblem(f"cannot reach Docker: {problem}", where="--container") from None
     if not isinstance(inspected, dict):
         raise UserError("Docker's response is not a JSON object", where="--container")
     return json.dumps([inspected])

@@ -123,9 +123,7 @@ def _named(machine: Machine, needed: int | None, devices: Sequence[int]) -> list
     if len(set(devices)) != len(devices):
         raise UserError("a GPU is listed twice", where="--devices")
     if needed is not None and needed != len(devices):
-        raise UserError(
-            f"{len(devices)} GPUs are listed but --gpus is {needed}", where="--devices"
-        )
+        raise UserError(f"{len(devices)} GPUs are listed but --gpus is {needed}", where="--devices")
     return chosen
 
 
@@ -182,7 +180,7 @@ def _why_used(machine: Machine, gpu: Gpu, indices: tuple[int, ...]) -> str:
     ]
     paths = sorted({f"NV{p.nvlinks}" if p.nvlinks else p.pcie_path or "unknown" for p in inside})
     link = f", connected by {'/'.join(paths)}" if paths else ""
-    return f"able and best placed{link}"
+    return f"usable and best placed{link}"
 
 
 def _why_not(machine: Machine, gpu: Gpu, chosen: Sequence[Gpu]) -> str:
@@ -215,12 +213,12 @@ def _warnings(
         least = f", and each GPU counts as {min(known.values())} MiB" if known else ""
         warnings.append(f"mixed GPU models ({kinds}) run at the speed of the weakest{least}")
     warnings += [
-        f"GPU {gpu.index} is busy: {gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken"
+        f"GPU {gpu.index} is busy: {gpu.memory_used_mib} of {gpu.memory_mib} MiB are in use"
         for gpu in chosen
         if is_busy(gpu)
     ]
     warnings += [
-        f"GPU {gpu.index} drives a display, which takes memory and time"
+        f"GPU {gpu.index} drives a display, which uses GPU memory and time"
         for gpu in chosen
         if gpu.display
     ]

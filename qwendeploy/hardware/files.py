@@ -78,9 +78,9 @@ def _possible(machine: Machine) -> Machine:
     for gpu in machine.gpus:
         if gpu.memory_mib is not None and gpu.memory_mib > MAX_GIB * 1024:
             raise UserError(
-                f"GPU {gpu.index}: {gpu.memory_mib:,} MiB is no memory of a GPU",
+                f"GPU {gpu.index}: {gpu.memory_mib:,} MiB is not a plausible size",
                 where="hardware input",
-                hint="give the output as nvidia-smi printed it",
+                hint="pass the unmodified output of nvidia-smi",
             )
     return machine
 
@@ -101,9 +101,7 @@ def _check(
     driver: str | None,
 ) -> None:
     if driver and machine.driver and not machine.driver.startswith(driver):
-        raise UserError(
-            f"--driver is {driver}, the input shows {machine.driver}", where="--driver"
-        )
+        raise UserError(f"--driver is {driver}, the input shows {machine.driver}", where="--driver")
     if count is not None and machine.gpus and count > len(machine.gpus):
         raise UserError(
             f"--gpus is {count}, the input shows {len(machine.gpus)}",

@@ -177,7 +177,7 @@ def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: li
     model, edition = _model(known)
     if len(known.cards) > 1:
         others = ", ".join(card.name for card in known.cards[1:4])
-        notes.append(f"{name!r} is read as {model}; it would also fit {others}")
+        notes.append(f"{name!r} is read as {model}; it could also be {others}")
     used = values["memory_used_mib"]
     free = values.pop("memory_free_mib")
     if free is None and isinstance(used, int) and isinstance(total, int):
@@ -220,13 +220,13 @@ def _note_conflicts(
         other = (gpu.name or "").rstrip(".… ").casefold()
         if other and not (stem.startswith(other) or other.startswith(stem)):
             notes.append(
-                f"GPU {index}: the inputs show {name!r} and {gpu.name!r}; are they from one machine?"
+                f"GPU {index}: the inputs show {name!r} and {gpu.name!r}; is it one machine?"
             )
     addresses = sorted({shown for gpu in readings if (shown := bus_id(gpu.bus_id))})
     if len(addresses) > 1:
         notes.append(
             f"GPU {index}: the inputs show the addresses {' and '.join(addresses[:2])};"
-            " are they from one machine?"
+            " is it one machine?"
         )
     sizes = {gpu.memory_mib for gpu in readings if gpu.memory_mib}
     if sizes and max(sizes) > 1.1 * min(sizes):

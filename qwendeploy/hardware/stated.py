@@ -113,7 +113,7 @@ def _counted(gpu: str, count: int | None) -> tuple[str, int]:
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
     if card is None or card.vendor == "NVIDIA":
         return machine
-    reason = f"{card.name} is a card of {card.vendor}: {NVIDIA_ONLY}"
+    reason = f"{card.name} is a GPU of {card.vendor}: {NVIDIA_ONLY}"
     return machine.model_copy(update={"usable_reason": reason})
 
 
@@ -128,13 +128,15 @@ def system_named(text: str | None) -> System | None:
     for system in get_args(System):
         if text == system:
             return cast(System, system)
-    raise UserError(f"{text!r} is no system", where="--os", hint="linux, wsl2 or windows")
+    raise UserError(
+        f"unknown operating system {text!r}", where="--os", hint="linux, wsl2 or windows"
+    )
 
 
 def assumed_machine(catalogue: Catalogue, count: int | None = None) -> Machine:
     """Return the study's machine, for somebody who is on no GPU box and names none."""
     machine = stated_machine(STUDY_CARD, count or STUDY_COUNT, catalogue=catalogue)
-    note = "no GPU is stated and none is in this computer: the study's card is assumed"
+    note = "no GPU is stated and this computer has none: the study's GPU is assumed"
     return machine.model_copy(update={"origin": "assumed", "notes": (note,)})
 
 
@@ -154,7 +156,7 @@ def _stated_memory(card: CatalogueGpu | None, memory: int | None) -> int | None:
 def _rebuilt(card: CatalogueGpu | None, memory: int | None) -> tuple[str, ...]:
     if card is None or memory is None or card.unified or card.has_memory(memory) is not False:
         return ()
-    return (f"{card.name} is not sold with {memory} MiB: taken as a rebuilt card",)
+    return (f"{card.name} is not sold with {memory} MiB: assumed to be modified",)
 
 
 def _host_memory(

@@ -253,7 +253,7 @@ def test_a_directory_gives_every_launch_in_it(tmp_path: Path) -> None:
     [
         ("vllm serve 'm\n--x\n", "run.sh", "run.sh:1", "never closed"),
         ("docker run --gpus all\n", "run.sh", "run.sh:1", "no image"),
-        ("docker run --name\n", "run.sh", "run.sh:1", "lacks its value"),
+        ("docker run --name\n", "run.sh", "run.sh:1", "has no value"),
         ("echo hello\n", "run.sh", "run.sh", "no server launch"),
         ("", "run.sh", "run.sh", "no server launch"),
         ("services: {a: [}\n", "c.yml", "c.yml:1", "not valid YAML"),

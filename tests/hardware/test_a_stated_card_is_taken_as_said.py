@@ -53,10 +53,10 @@ MISSING = [
     ("Foo 9000", 96, ("compute capability", "--vram 96")),
     ("Foo 9000 cc 12.0", None, ("add its memory", "'Foo 9000 cc 12.0' --vram 48")),
     ("RTX 5065 Ti", None, ("did you mean", "RTX 5060 Ti 16GB")),
-    ("", None, ("no card is named",)),
-    ("apple m4 max", 64, ("no card of NVIDIA",)),
-    ("rx 9070 xt", None, ("no card of NVIDIA",)),
-    ("Foo 9000GB 9999GB", None, ("no memory of a GPU",)),
+    ("", None, ("no GPU name given",)),
+    ("apple m4 max", 64, ("not an NVIDIA GPU",)),
+    ("rx 9070 xt", None, ("not an NVIDIA GPU",)),
+    ("Foo 9000GB 9999GB", None, ("not a plausible GPU memory size",)),
     ("4090 cc 12.0", None, ("compute capability 8.9, not 12.0",)),
 ]
 

@@ -100,7 +100,7 @@ def test_devices_override_preference_but_not_a_fault() -> None:
 
 
 def test_more_than_there_are_is_refused() -> None:
-    with pytest.raises(UserError, match="3 GPUs are asked for and 2 can serve"):
+    with pytest.raises(UserError, match="3 GPUs are requested and 2 can serve"):
         choose_gpus(machine("a100-pcie-4x-two-err"), 3, catalogue=gpus())
 
 
@@ -149,9 +149,9 @@ def test_stated_machine_is_what_was_said(
 
 
 REFUSED = [
-    ("RTX 6000", {}, "unlike cards"),
+    ("RTX 6000", {}, "is ambiguous"),
     ("RTX 5090 Ti", {}, "did you mean"),
-    ("banana", {}, "no card is known"),
+    ("banana", {}, "unknown GPU"),
     ("RTX 4090", {"count": 2, "nvlink": True}, "no NVLink"),
     ("RTX 3090", {"nvlink": True}, "two or more"),
     ("2x RTX 3090", {"count": 4}, "states 2"),

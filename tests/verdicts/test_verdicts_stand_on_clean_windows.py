@@ -74,7 +74,7 @@ def outcomes(found: RunDocument, plan: Plan | None = None) -> dict[str, tuple[st
 def test_quiet_rungs_do_not_hide_others_at_the_operating_point() -> None:
     rung = step(concurrency=1, rate=100)
     found = outcomes(run(step(BUSY, BUSY, BUSY), rung))
-    assert found[RATE] == ("inconclusive", "the server ran requests of others in every window")
+    assert found[RATE] == ("inconclusive", "the server handled other clients' requests in every window")
     assert found[f"{RATE} c=1 context=600"][0] == "confirmed"
 
 
@@ -129,7 +129,7 @@ def test_prompts_that_came_out_otherwise_decide_nothing(
     counted: float | None, asked: float, told: bool
 ) -> None:
     found = run(step(prompt_tokens=counted, prompt_asked=asked))
-    assert ("tokens in prompts of" in undecidable(found)) is told
+    assert ("tokens per prompt instead of" in undecidable(found)) is told
     report = report_on(found, small_plan(), rate_only=True)
     assert ("other-prompts" in [cause.id for cause in report.causes]) is told
 
@@ -195,7 +195,7 @@ def test_text_of_another_kind_is_not_judged_on_the_rungs_either() -> None:
     for verdict in report.verdicts:
         if verdict.quantity.startswith(RATE):
             assert verdict.predicted is None
-            assert "this run is of code" in verdict.reason
+            assert "this run used code" in verdict.reason
 
 
 def test_the_name_of_a_boot_tells_every_set_of_replicas_apart() -> None:

@@ -184,7 +184,7 @@ def test_a_server_that_runs_another_plan_confirms_nothing(
     with known_server(tmp_path, *POOL, *root, *other) as known:
         _, report = verified(known.url, plan.model_copy(update={"option": option}), rate_only=True)
     assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
-    assert "does not run the plan" in report.statement
+    assert "differs from the plan" in report.statement
     assert says in report.statement
 
 

@@ -135,7 +135,7 @@ def test_the_page_of_another_server_is_noticed_and_left_out(tmp_path: Path) -> N
     assert run.server is not None
     assert "/metrics" in run.server.not_offered and not run.server.metrics
     assert run.server.kv_pool_blocks is None and run.server.boot_id is None
-    assert any("it is another server's" in text for text in run.warnings)
+    assert any("it belongs to another server" in text for text in run.warnings)
     rate = run.figures["aggregate_decode_tps"]
     assert rate is not None and rate.value == pytest.approx(450, rel=0.05)
     assert [cause.id for cause in report.causes if cause.id == "not-drafting"] == []

@@ -53,7 +53,7 @@ def test_streams_that_end_early_decide_nothing(tmp_path: Path) -> None:
     step = next(step for step in run.steps if step.shape == "decode")
     assert all(window.turnover for window in step.windows)
     assert report.outcome == "inconclusive", report.statement
-    assert "ended inside every window" in report.verdicts[0].reason
+    assert "ended in every window" in report.verdicts[0].reason
     assert "early-ends" in [cause.id for cause in report.causes]
 
 

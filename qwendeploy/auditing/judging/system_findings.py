@@ -223,9 +223,7 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
         return
     if watched.patience_s < median(starts):
         sure = watched.patience_s < min(starts)
-        after = (
-            "the container is killed" if watched.restarts else "dependent services fail"
-        )
+        after = "the container is killed" if watched.restarts else "dependent services fail"
         yield Finding(
             "probe-kills-start",
             "error" if sure and watched.restarts else "warning",

@@ -79,9 +79,7 @@ def _parse(text: str, origin: str) -> ET.Element | None:
                 root = element if root is None else root  # type: ignore[assignment]
                 depth += 1 if event == "start" else -1
                 if depth > MAX_DEPTH:
-                    raise UserError(
-                        "the XML is nested too deeply", where=origin
-                    )
+                    raise UserError("the XML is nested too deeply", where=origin)
     except ET.ParseError:
         return root
     return root

@@ -111,7 +111,7 @@ class Asker:
         if record.failure is None:
             return None
         if record.status in REFUSALS:
-            return self.not_run(f"the server takes no request for now: {record.message}")
+            return self.not_run(f"the server is not accepting requests: {record.message}")
         return self.failed(f"the request failed: {record.failure}: {record.message}")
 
 

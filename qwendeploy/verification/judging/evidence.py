@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from qwendeploy.documents import Cause, Plan, RunDocument, Step
 from qwendeploy.verification.judging.drafting import Acceptance, acceptance_of
 
-RESTARTED = "the server restarted while it was measured"
-"""Begin of the warning of a run whose server is not the one that it began with."""
+RESTARTED = "the server restarted during the measurement"
+"""Prefix of the warning of a run in which the server restarted."""
 FEW_WINDOWS = 2
 """Windows that an interval needs."""
 
