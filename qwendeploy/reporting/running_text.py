@@ -103,9 +103,7 @@ def status_json(statuses: tuple[Status, ...]) -> list[dict[str, Any]]:
 
 def down_text(done: Down, name: str) -> str:
     """Return what was removed and what stays."""
-    first = (
-        f"removed {', '.join(done.removed)}" if done.removed else f"nothing named {name} is here"
-    )
+    first = f"removed {', '.join(done.removed)}" if done.removed else f"nothing named {name} found"
     if not done.kept_volumes:
         return first
     return f"{first}\nkept for the next start: {', '.join(done.kept_volumes)}"

@@ -105,11 +105,11 @@ def _not_pulled(reference: str, text: str) -> EnvironmentProblem:
     if "not found" in low or "manifest unknown" in low or "denied" in low:
         hint = "check the name; a private image needs `docker login`"
     elif "no space left" in low:
-        hint = "make room: `docker system df` shows what takes the space"
+        hint = "free disk space; `docker system df` shows what uses it"
     else:
         hint = "check the network, or load the image with `docker load`"
     return EnvironmentProblem(
-        f"the image cannot be pulled; Docker says: {text.strip()}",
+        f"cannot pull the image; Docker says: {text.strip()}",
         where=f"image {reference}",
         hint=hint,
     )

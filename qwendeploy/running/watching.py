@@ -93,7 +93,7 @@ def _status(container: Any) -> Status:
         state=str(container.status),
         health=health,
         serving=serving,
-        phase=PHASES[log.phase] if running else f"ended while {PHASES[log.phase]}",
+        phase=PHASES[log.phase] if running else f"exited while {PHASES[log.phase]}",
         image=found.details_of(container).get("image") or str(attributes["Config"]["Image"]),
         base_url=url,
         started_at=str(state["StartedAt"]),
@@ -143,7 +143,7 @@ def logs(name: str, *, follow: bool, tail: int | None) -> Iterator[str]:
         container = present.upcoming or present.current
         if container is None:
             raise EnvironmentProblem(
-                f"no container named {name} of ours is there",
+                f"qwendeploy has no container named {name}",
                 hint="`qwendeploy status` lists them",
             )
         with told_as_environment(f"container {container.name}"):

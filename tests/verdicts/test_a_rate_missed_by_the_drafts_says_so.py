@@ -19,9 +19,7 @@ from plan_samples import figure  # isort: skip
     [
         # 50 steps a second: 3 streams x 2 tokens; the plan assumes 2.4 to 3.4 tokens a step
         pytest.param("3,1,2", 440, "refuted", "by draft acceptance alone", id="text-takes-fewer"),
-        pytest.param(
-            "3,1,2", 800, "refuted", "tokens per step the band is", id="steps-slower"
-        ),
+        pytest.param("3,1,2", 800, "refuted", "tokens per step the band is", id="steps-slower"),
         pytest.param("4", 400, "refuted", "by draft acceptance alone", id="text-takes-more"),
         pytest.param("1", 440, "refuted", "hardly a draft", id="drafts-do-not-work"),
         pytest.param("3", 700, "refuted", "below the band", id="as-assumed"),

@@ -84,7 +84,9 @@ def test_a_cause_is_named(tmp_path: Path, name: str) -> None:
         pytest.param(("--max-num-seqs", "2"), "the KV pool had room: max-num-seqs", id="seats"),
         pytest.param(("--blocks", "32"), "without room for another request", id="pool"),
         pytest.param(
-            ("--max-num-seqs", "2", "--absent", "/metrics"), "the server shows no queue", id="silent"
+            ("--max-num-seqs", "2", "--absent", "/metrics"),
+            "the server shows no queue",
+            id="silent",
         ),
     ],
 )

@@ -74,7 +74,10 @@ def outcomes(found: RunDocument, plan: Plan | None = None) -> dict[str, tuple[st
 def test_quiet_rungs_do_not_hide_others_at_the_operating_point() -> None:
     rung = step(concurrency=1, rate=100)
     found = outcomes(run(step(BUSY, BUSY, BUSY), rung))
-    assert found[RATE] == ("inconclusive", "the server handled other clients' requests in every window")
+    assert found[RATE] == (
+        "inconclusive",
+        "the server handled other clients' requests in every window",
+    )
     assert found[f"{RATE} c=1 context=600"][0] == "confirmed"
 
 
