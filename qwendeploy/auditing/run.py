@@ -12,7 +12,7 @@ from typing import Any
 
 from qwendeploy.auditing.audit import audit_launches, read
 from qwendeploy.auditing.correcting.correct import correct
-from qwendeploy.auditing.judging.figures_of import Asked
+from qwendeploy.auditing.judging.figures_of import RequestedLoad
 from qwendeploy.auditing.judging.judge import judge_launch
 from qwendeploy.auditing.judging.together import with_neighbours
 from qwendeploy.auditing.reading.inspect_container import read_inspection
@@ -45,7 +45,7 @@ def audit(request: AuditRequest) -> AuditDocument:
     return audit_launches(
         launches,
         context,
-        asked=Asked(
+        requested=RequestedLoad(
             request.concurrency, request.typical_context, request.content, request.contexts
         ),
         compare=request.compare,

@@ -12,7 +12,7 @@ from qwendeploy.running.daemon import told_as_environment
 if TYPE_CHECKING:
     from docker import DockerClient
 
-Told = Callable[[str, float | None], None]
+OnProgress = Callable[[str, float | None], None]
 """Receives what is going on and the share done, ``None`` if unknown."""
 
 
@@ -28,7 +28,7 @@ class Image:
     pulled: bool
 
 
-def ensure_image(client: DockerClient, reference: str, told: Told) -> Image:
+def ensure_image(client: DockerClient, reference: str, told: OnProgress) -> Image:
     """Return the image that ``reference`` names, pulled if it is not here.
 
     Raises:
@@ -67,7 +67,7 @@ def _short(repository: str) -> str:
     return repository.removeprefix("docker.io/").removeprefix("library/")
 
 
-def _pull(client: DockerClient, reference: str, told: Told) -> None:
+def _pull(client: DockerClient, reference: str, told: OnProgress) -> None:
     """Pull and report the share of bytes that are here, over all layers."""
     import docker.errors
 

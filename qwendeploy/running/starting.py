@@ -31,7 +31,7 @@ from qwendeploy.running.container_spec import (
     hub_directory,
 )
 from qwendeploy.running.daemon import connected, told_as_environment
-from qwendeploy.running.images import Image, Told, ensure_image
+from qwendeploy.running.images import Image, OnProgress, ensure_image
 from qwendeploy.running.interrupts import interrupts_wait, terminate_as_interrupt
 from qwendeploy.running.preflight import check_machine
 from qwendeploy.running.readback import Check, ServerPages, compare, server_pages
@@ -77,7 +77,7 @@ class UpReport:
         return ExitCode.DONE if agree else ExitCode.REFUTED
 
 
-def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
+def up(plan: Plan, settings: UpSettings, told: OnProgress) -> UpReport:
     """Start the plan, wait until it serves, and compare what is applied with what was asked.
 
     Raises:
@@ -113,7 +113,7 @@ def _up(
     launch: Launch,
     settings: UpSettings,
     secrets: Mapping[str, str],
-    told: Told,
+    told: OnProgress,
 ) -> UpReport:
     present = found.find(client, settings.name)
     wanted = fingerprint(launch, network=settings.network)
@@ -143,7 +143,7 @@ def _again(
     current: Any,
     settings: UpSettings,
     secrets: Mapping[str, str],
-    told: Told,
+    told: OnProgress,
 ) -> UpReport:
     """Report on a container that already runs this launch, waiting if it is still booting."""
     boot = wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
@@ -185,7 +185,7 @@ class Swap:
 
 
 def _start(
-    swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: Told
+    swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: OnProgress
 ) -> UpReport:
     try:
         if not _adopted(swap):
@@ -222,7 +222,7 @@ def _adopted(swap: Swap) -> bool:
     return True
 
 
-def _make_room(swap: Swap, told: Told) -> None:
+def _make_room(swap: Swap, told: OnProgress) -> None:
     """Remove the rest of an earlier attempt and stop the present container if it is in the way."""
     _discard(swap.present.upcoming)
     current = swap.present.current
@@ -298,7 +298,7 @@ def _take_over(swap: Swap) -> str:
     return "was started again" if swap.same else "replaced"
 
 
-def _undo(swap: Swap, problem: BaseException, told: Told) -> None:
+def _undo(swap: Swap, problem: BaseException, told: OnProgress) -> None:
     """Remove the new container and restart the previous one; add a note if that fails."""
     current = swap.present.current
     try:

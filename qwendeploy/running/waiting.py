@@ -17,7 +17,7 @@ from qwendeploy.running.daemon import told_as_environment
 from qwendeploy.running.gpu_load import GpuWatch
 
 if TYPE_CHECKING:
-    from qwendeploy.running.images import Told
+    from qwendeploy.running.images import OnProgress
 
 POLL_S = 0.3
 SILENT_S = 60.0
@@ -62,7 +62,7 @@ class FailedStart(QwendeployError):
 
 
 def wait_until_serving(
-    container: Any, launch: Launch, plan: Plan, told: Told, *, timeout_s: float | None
+    container: Any, launch: Launch, plan: Plan, told: OnProgress, *, timeout_s: float | None
 ) -> Boot:
     """Return once ``/health`` answers 200 on the published address.
 

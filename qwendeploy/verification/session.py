@@ -41,7 +41,7 @@ from qwendeploy.verification.wire.server import Surface
 from qwendeploy.verification.wire.target import Target, is_loopback
 from qwendeploy.verification.writer import write_run
 
-Told = Callable[[str, float | None], None]
+OnProgress = Callable[[str, float | None], None]
 SAVE_EVERY_S = 5.0
 
 
@@ -55,7 +55,7 @@ class Session:
         *,
         plan: Plan | None = None,
         directory: Path | None = None,
-        told: Told = lambda _text, _share: None,
+        told: OnProgress = lambda _text, _share: None,
         inputs: dict[str, Any] | None = None,
         run_id: str | None = None,
     ) -> None:

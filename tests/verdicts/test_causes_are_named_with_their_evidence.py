@@ -242,4 +242,4 @@ def test_a_proxy_and_a_busy_host_are_named(tmp_path: Path) -> None:
     client = run.client.model_copy(update={"proxy": True, "load_average": 1e4})
     found = causes.likely_causes(run.model_copy(update={"client": client}), None)
     assert {cause.id for cause in found} == {"proxy", "host-busy"}
-    assert len({signature.__name__ for signature in causes.SIGNATURES}) == len(causes.SIGNATURES)
+    assert len({check.__name__ for check in causes.CAUSE_CHECKS}) == len(causes.CAUSE_CHECKS)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from qwendeploy.auditing.judging.findings import Finding, Severity, told_flag
+from qwendeploy.auditing.judging.findings import Finding, Severity, stated_flag
 from qwendeploy.auditing.understanding.settings import SPEC, Setting
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import (
@@ -246,7 +246,7 @@ def _out_of_range(understood: Understood, name: str, flag: str, wanted: str, val
     return Finding(
         "bad-flag-value",
         "error",
-        told_flag(understood, name, flag),
+        stated_flag(understood, name, flag),
         understood.place_of(name),
         f"{flag} must be {wanted}; vLLM rejects the configuration",
         f"{flag}{value}",

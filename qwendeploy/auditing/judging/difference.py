@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qwendeploy.auditing.judging.figures_of import Point, workload_of
+from qwendeploy.auditing.judging.figures_of import AuditLoad, workload_of
 from qwendeploy.auditing.judging.judge import Judged
 from qwendeploy.documents import Option, Plan, Predictions
 from qwendeploy.documents.audit import AuditChange
@@ -33,7 +33,7 @@ _RULE_OF_FIELD = {
 
 
 def changes_to_plan(
-    judged: Judged, option: Option, point: Point, predictions: Predictions
+    judged: Judged, option: Option, point: AuditLoad, predictions: Predictions
 ) -> tuple[AuditChange, ...]:
     """Return what our plan changes; empty if there is no plan for the machine.
 
@@ -62,7 +62,7 @@ def changes_to_plan(
     return tuple(changes) if len(changes) > 1 else ()
 
 
-def _plan(judged: Judged, option: Option, point: Point) -> Plan | None:
+def _plan(judged: Judged, option: Option, point: AuditLoad) -> Plan | None:
     from qwendeploy.planning.recommend import recommend
 
     machine = judged.understood.context.machine

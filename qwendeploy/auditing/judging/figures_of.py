@@ -37,8 +37,8 @@ _RATES = (
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a launch is predicted."""
+class AuditLoad:
+    """The load that a launch is predicted for."""
 
     concurrency: int
     context: int
@@ -48,8 +48,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The load that the caller states; ``None`` is not stated."""
+class RequestedLoad:
+    """The load that the caller states; ``None`` means not stated."""
 
     concurrency: int | None = None
     context: int | None = None
@@ -58,10 +58,10 @@ class Asked:
 
 
 def point_of(
-    understood: Understood, view: PoolView | None, option: Option | None, asked: Asked
-) -> Point:
-    """Return the operating point: as asked, else what the launch's seats and use suggest."""
-    concurrency, context = asked.concurrency, asked.context
+    understood: Understood, view: PoolView | None, option: Option | None, requested: RequestedLoad
+) -> AuditLoad:
+    """Return the operating point: as requested, else what the launch's seats and use suggest."""
+    concurrency, context = requested.concurrency, requested.context
     assumed = concurrency is None or context is None
     known = option.max_num_seqs if option is not None else understood.number("max_num_seqs")
     seats = int(known or DEFAULT_CONCURRENCY)
@@ -73,7 +73,7 @@ def point_of(
         hinted = understood.context.hints.max_context
         context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)
     context = min(context, length)
-    return Point(concurrency, context, assumed, asked.content, asked.contexts)
+    return AuditLoad(concurrency, context, assumed, requested.content, requested.contexts)
 
 
 def option_of(understood: Understood) -> Option | None:
@@ -118,7 +118,7 @@ def _whole(value: float | None) -> int | None:
     return int(value) if value is not None else None
 
 
-def workload_of(point: Point, option: Option, *, vision: bool) -> Workload:
+def workload_of(point: AuditLoad, option: Option, *, vision: bool) -> Workload:
     """Return the workload of a point as planning asks for it."""
     return Workload(
         concurrency=point.concurrency,
@@ -135,7 +135,7 @@ def predictions_of(
     understood: Understood,
     view: PoolView | None,
     option: Option | None,
-    point: Point,
+    point: AuditLoad,
     findings: tuple[Finding, ...],
     *,
     rates: bool = True,
@@ -182,7 +182,7 @@ def _rate_figures(
     understood: Understood,
     view: PoolView | None,
     option: Option | None,
-    point: Point,
+    point: AuditLoad,
     findings: tuple[Finding, ...],
     reasons: dict[str, str],
     *,
@@ -204,12 +204,12 @@ def _rate_figures(
         reasons.update({name: why or "" for name in _RATES})
         return {}
     option = _that_runs(option, understood, view, point)
-    told, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
-    if told is None:
+    rates, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
+    if rates is None:
         reasons.update({name: refusal for name in _RATES})
         return {}
-    found = {name: getattr(told, name) for name in _RATES}
-    reasons.update({name: told.reasons.get(name, "not modelled") for name in _RATES})
+    found = {name: getattr(rates, name) for name in _RATES}
+    reasons.update({name: rates.reasons.get(name, "not modelled") for name in _RATES})
     for name, figure in found.items():
         if figure is not None:
             reasons.pop(name)
@@ -217,7 +217,7 @@ def _rate_figures(
 
 
 def _that_runs(
-    option: Option, understood: Understood, view: PoolView | None, point: Point
+    option: Option, understood: Understood, view: PoolView | None, point: AuditLoad
 ) -> Option:
     """Return the option with the seats that run at the point.
 
@@ -236,7 +236,7 @@ def _that_runs(
 
 
 def _predicted(
-    machine: Machine, option: Option, point: Point, *, vision: bool
+    machine: Machine, option: Option, point: AuditLoad, *, vision: bool
 ) -> tuple[Predictions | None, str]:
     from qwendeploy.planning.predict import Grid, predict
 

@@ -43,7 +43,7 @@ def worst_outcome(findings: Iterable[Finding]) -> Outcome:
     return next((outcome for outcome in OUTCOME_ORDER if outcome in found), "works")
 
 
-def told_flag(understood: Understood, name: str, flag: str) -> str:
+def stated_flag(understood: Understood, name: str, flag: str) -> str:
     known = understood.values.get(name)
     if known is None or not known.stated:
         return f"{flag} not set"

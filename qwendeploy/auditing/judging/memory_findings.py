@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qwendeploy.auditing.judging.findings import Finding, Outcome, Severity, told_flag
+from qwendeploy.auditing.judging.findings import Finding, Outcome, Severity, stated_flag
 from qwendeploy.auditing.understanding.memory import PoolView, held_when_short
 from qwendeploy.auditing.understanding.understand import Understood
 
@@ -53,7 +53,7 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
         yield Finding(
             "block-above-batched-tokens",
             "error",
-            told_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
+            stated_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
             understood.place_of("max_num_batched_tokens"),
             f"with prefix caching, a scheduler step must hold a full block of "
             f"{view.answer.layout.block_tokens} tokens",
@@ -136,7 +136,7 @@ def _seats(
     return Finding(
         name,
         severity,
-        told_flag(understood, "max_num_seqs", "--max-num-seqs"),
+        stated_flag(understood, "max_num_seqs", "--max-num-seqs"),
         understood.place_of("max_num_seqs"),
         text,
         f"--max-num-seqs {_round_down(requests)}",

@@ -10,9 +10,9 @@ from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.checks.findings import (
     DockerState,
     DoctorReport,
+    Examined,
     Finding,
     Needs,
-    Patient,
     ordered,
 )
 from qwendeploy.hardware.checks.gpu import GPU_CHECKS
@@ -31,13 +31,13 @@ def _processes(readings: Iterable[Reading]) -> tuple[ProcessReading, ...]:
     return tuple(found.values())
 
 
-def examine(patient: Patient) -> DoctorReport:
-    """Return the findings of every check that the patient's facts allow."""
-    checks: list[Callable[[Patient], Iterable[Finding]]] = [*GPU_CHECKS]
-    if patient.probe is not None:
+def examine(examined: Examined) -> DoctorReport:
+    """Return the findings of every check that the examined's facts allow."""
+    checks: list[Callable[[Examined], Iterable[Finding]]] = [*GPU_CHECKS]
+    if examined.probe is not None:
         checks += HOST_CHECKS
-    findings = [finding for check in checks for finding in check(patient)]
-    return DoctorReport(findings=ordered(findings), machine=patient.machine)
+    findings = [finding for check in checks for finding in check(examined)]
+    return DoctorReport(findings=ordered(findings), machine=examined.machine)
 
 
 def doctor_files(
@@ -49,7 +49,7 @@ def doctor_files(
         UserError: nothing is recognised in the paths.
     """
     readings = read_paths(paths)
-    return examine(Patient(machine_of(readings, catalogue), needs, _processes(readings)))
+    return examine(Examined(machine_of(readings, catalogue), needs, _processes(readings)))
 
 
 def doctor_here(
@@ -64,7 +64,7 @@ def doctor_here(
     probe = probe or ThisComputer()
     readings = live_readings(probe, nvml)
     machine = machine_of(readings, catalogue, origin="detected")
-    report = examine(Patient(machine, needs, _processes(readings), probe, docker()))
+    report = examine(Examined(machine, needs, _processes(readings), probe, docker()))
     if machine.gpus or any(reading.failures for reading in readings):
         return report
     devices = nvidia_devices(probe)

@@ -72,7 +72,7 @@ class DockerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Examined:
     """Everything a check may look at; ``docker`` and ``probe`` are absent for saved output."""
 
     machine: Machine

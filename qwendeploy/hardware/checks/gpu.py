@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import Gpu
-from qwendeploy.hardware.checks.findings import Finding, Patient
+from qwendeploy.hardware.checks.findings import Examined, Finding
 from qwendeploy.hardware.placing import kind_of
 from qwendeploy.hardware.texts.platforms import is_windows_release
 from qwendeploy.hardware.usable import capability_of, objection
@@ -17,9 +17,9 @@ CAP_SHARE = 0.98
 """A power cap below this share of the default is lowered."""
 
 
-def check_usable(patient: Patient) -> Iterator[Finding]:
+def check_usable(examined: Examined) -> Iterator[Finding]:
     """Yield whether the machine can serve, and which GPUs cannot."""
-    machine = patient.machine
+    machine = examined.machine
     if machine.usable is False:
         yield Finding(
             id="gpu-unusable",
@@ -46,12 +46,12 @@ def check_usable(patient: Patient) -> Iterator[Finding]:
             }
             yield Finding(
                 id="gpu-faulty",
-                severity="error" if gpu.index in patient.serving else "warning",
+                severity="error" if gpu.index in examined.serving else "warning",
                 text=f"GPU {gpu.index} does not respond",
                 evidence=gpu.health_reason or gpu.health,
                 fix=fix.get(gpu.health, "look for Xid lines in dmesg, reset the GPU or reboot"),
             )
-    yield from _named_gpus(patient)
+    yield from _named_gpus(examined)
     for missing in machine.missing_gpus:
         place = f"GPU {missing.index}" if missing.index is not None else "a GPU"
         yield Finding(
@@ -63,11 +63,11 @@ def check_usable(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _named_gpus(patient: Patient) -> Iterator[Finding]:
+def _named_gpus(examined: Examined) -> Iterator[Finding]:
     """Yield requested GPUs that do not exist, and GPUs that are too old."""
-    machine = patient.machine
+    machine = examined.machine
     there = {gpu.index: gpu for gpu in machine.gpus}
-    for index in patient.needs.gpu_indices:
+    for index in examined.needs.gpu_indices:
         if machine.gpus and index not in there:
             yield Finding(
                 id="gpu-not-there",
@@ -83,16 +83,16 @@ def _named_gpus(patient: Patient) -> Iterator[Finding]:
         if problem is not None:
             yield Finding(
                 id="gpu-too-old",
-                severity="error" if gpu.index in patient.serving else "info",
+                severity="error" if gpu.index in examined.serving else "info",
                 text=f"GPU {gpu.index} cannot serve",
                 evidence=problem,
                 fix="select the other GPUs with --devices",
             )
 
 
-def check_driver(patient: Patient) -> Iterator[Finding]:
+def check_driver(examined: Examined) -> Iterator[Finding]:
     """Compare the driver with what the image's CUDA needs."""
-    machine, needs = patient.machine, patient.needs
+    machine, needs = examined.machine, examined.needs
     if machine.driver is None and not machine.gpus:
         return
     if machine.driver is None:
@@ -130,7 +130,7 @@ def check_driver(patient: Patient) -> Iterator[Finding]:
     unbuilt = [
         gpu
         for gpu in machine.gpus
-        if gpu.index in patient.serving and not _is_covered(gpu, needs.image_capabilities)
+        if gpu.index in examined.serving and not _is_covered(gpu, needs.image_capabilities)
     ]
     for gpu in unbuilt[:1]:
         yield Finding(
@@ -156,12 +156,12 @@ def _is_covered(gpu: Gpu, built: tuple[str, ...]) -> bool:
     return any(major == have[0] and minor <= have[1] for major, minor in known)
 
 
-def check_memory_held(patient: Patient) -> Iterator[Finding]:
+def check_memory_held(examined: Examined) -> Iterator[Finding]:
     """Yield GPUs whose memory other processes use, with the processes if known."""
-    for gpu in patient.machine.gpus:
+    for gpu in examined.machine.gpus:
         if not (gpu.memory_mib and gpu.memory_used_mib) or gpu.mig:
             continue
-        programs = [item for item in patient.processes if item.gpu == gpu.index]
+        programs = [item for item in examined.processes if item.gpu == gpu.index]
         held = gpu.memory_used_mib
         if held <= HELD_SHARE * gpu.memory_mib and not any(p.kind == "C" for p in programs):
             continue
@@ -171,16 +171,16 @@ def check_memory_held(patient: Patient) -> Iterator[Finding]:
         )
         yield Finding(
             id="gpu-memory-held",
-            severity="warning" if gpu.index in patient.serving else "info",
+            severity="warning" if gpu.index in examined.serving else "info",
             text=f"GPU {gpu.index}: other processes use memory that the server needs",
             evidence=f"{held} of {gpu.memory_mib} MiB in use" + (f": {names}" if names else ""),
             fix="stop them, select other GPUs (--devices), or lower the memory fraction",
         )
 
 
-def check_power(patient: Patient) -> Iterator[Finding]:
+def check_power(examined: Examined) -> Iterator[Finding]:
     """Yield lowered power limits, throttled clocks and disabled persistence mode."""
-    for gpu in patient.machine.gpus:
+    for gpu in examined.machine.gpus:
         cap, default = gpu.power_cap_w, gpu.power_cap_default_w
         if cap and default and cap < CAP_SHARE * default:
             yield Finding(
@@ -198,8 +198,8 @@ def check_power(patient: Patient) -> Iterator[Finding]:
                 evidence=gpu.slowdown,
                 fix="check cooling and power supply",
             )
-    off = [gpu.index for gpu in patient.machine.gpus if gpu.persistence is False]
-    if off and patient.machine.os in ("linux", "container"):
+    off = [gpu.index for gpu in examined.machine.gpus if gpu.persistence is False]
+    if off and examined.machine.os in ("linux", "container"):
         yield Finding(
             id="persistence-off",
             severity="info",
@@ -209,9 +209,9 @@ def check_power(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def check_shape(patient: Patient) -> Iterator[Finding]:
+def check_shape(examined: Examined) -> Iterator[Finding]:
     """Yield GPUs in MIG mode, virtual GPUs, displays and mixed GPU models."""
-    machine = patient.machine
+    machine = examined.machine
     for gpu in machine.gpus:
         if gpu.mig:
             slices = sum(item.gpu == gpu.index for item in machine.mig_devices)
@@ -231,7 +231,7 @@ def check_shape(patient: Patient) -> Iterator[Finding]:
                 evidence=gpu.name or "virtualisation mode VGPU",
                 fix="check the licence: nvidia-smi -q | grep -i licen",
             )
-        if gpu.display and gpu.index in patient.serving and len(machine.gpus) > 1:
+        if gpu.display and gpu.index in examined.serving and len(machine.gpus) > 1:
             yield Finding(
                 id="display-attached",
                 severity="info",
@@ -239,7 +239,7 @@ def check_shape(patient: Patient) -> Iterator[Finding]:
                 evidence="display active",
                 fix="select the other GPUs with --devices, or log out of the desktop",
             )
-    kinds = {kind_of(gpu) for gpu in machine.gpus if gpu.index in patient.serving}
+    kinds = {kind_of(gpu) for gpu in machine.gpus if gpu.index in examined.serving}
     if len(kinds) > 1:
         yield Finding(
             id="unlike-cards",
@@ -250,10 +250,10 @@ def check_shape(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def check_links(patient: Patient) -> Iterator[Finding]:
+def check_links(examined: Examined) -> Iterator[Finding]:
     """Yield how several GPUs are connected, and what that requires."""
-    machine = patient.machine
-    if len(patient.serving) < 2:
+    machine = examined.machine
+    if len(examined.serving) < 2:
         return
     evidence = f"interconnect {machine.interconnect}, peer access {machine.p2p}"
     if machine.links.worst_pcie_path:
@@ -284,9 +284,9 @@ def check_links(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def check_platform(patient: Patient) -> Iterator[Finding]:
+def check_platform(examined: Examined) -> Iterator[Finding]:
     """Yield the limits of WSL2, Windows and Arm hosts."""
-    machine = patient.machine
+    machine = examined.machine
     if machine.os == "wsl2":
         host = f", {machine.host_memory_mib} MiB of host memory" if machine.host_memory_mib else ""
         yield Finding(

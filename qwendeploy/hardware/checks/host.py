@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qwendeploy.hardware.checks.findings import DockerState, Finding, Patient
+from qwendeploy.hardware.checks.findings import DockerState, Examined, Finding
 from qwendeploy.hardware.live.docker_host import docker_environment, docker_host, knock
 from qwendeploy.hardware.live.machine import in_container
 from qwendeploy.hardware.live.probe import Probe
@@ -100,12 +100,12 @@ def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
     )
 
 
-def check_docker(patient: Patient) -> Iterator[Finding]:
+def check_docker(examined: Examined) -> Iterator[Finding]:
     """Yield whether Docker is reachable and can pass GPUs to containers."""
-    docker, probe = patient.docker, patient.probe
+    docker, probe = examined.docker, examined.probe
     if docker is None or probe is None:
         return
-    others = other_runners(probe, patient.needs.engine)
+    others = other_runners(probe, examined.needs.engine)
     if not docker.reachable:
         yield _unreachable(docker, others)
     else:
@@ -151,15 +151,15 @@ def model_cache(probe: Probe) -> Path:
     return Path(probe.environ("HOME") or "/root") / ".cache/huggingface/hub"
 
 
-def check_disk(patient: Patient) -> Iterator[Finding]:
+def check_disk(examined: Examined) -> Iterator[Finding]:
     """Compare free disk with the checkpoint's download and the image."""
-    probe, needs = patient.probe, patient.needs
+    probe, needs = examined.probe, examined.needs
     if probe is None:
         return
     wanted: list[tuple[str, Path, float]] = []
     if needs.download_gib:
         wanted.append(("the checkpoint", model_cache(probe), needs.download_gib))
-    docker = patient.docker
+    docker = examined.docker
     if docker is not None and docker.reachable and needs.image not in docker.images:
         wanted.append(("the image", Path(docker.root_dir), IMAGE_GIB))
     for what, place, size in wanted:
@@ -189,9 +189,9 @@ def _free_gib(place: Path) -> float | None:
     return None
 
 
-def check_shared_memory(patient: Patient) -> Iterator[Finding]:
+def check_shared_memory(examined: Examined) -> Iterator[Finding]:
     """Yield a /dev/shm that is too small for several workers."""
-    probe = patient.probe
+    probe = examined.probe
     if probe is None or not Path("/dev/shm").is_dir():
         return
     total = shutil.disk_usage("/dev/shm").total / 2**20
@@ -200,7 +200,7 @@ def check_shared_memory(patient: Patient) -> Iterator[Finding]:
     inside = in_container(probe)
     yield Finding(
         id="shared-memory-small",
-        severity="error" if len(patient.serving) > 1 else "warning",
+        severity="error" if len(examined.serving) > 1 else "warning",
         text="/dev/shm is too small for NCCL and the engine's workers",
         evidence=f"/dev/shm has {total:.0f} MiB",
         fix="start this container with --ipc=host or --shm-size 16g"
@@ -209,14 +209,14 @@ def check_shared_memory(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def check_iommu(patient: Patient) -> Iterator[Finding]:
+def check_iommu(examined: Examined) -> Iterator[Finding]:
     """Yield an IOMMU that intercepts peer traffic between PCIe GPUs: NCCL then hangs at start.
 
     Seen on two RTX PRO 6000 (vllm-project/vllm issue 33041) and two RTX 5880 (NVIDIA/nccl issue
     2079).
     """
-    probe = patient.probe
-    if probe is None or len(patient.serving) < 2 or patient.machine.interconnect == "nvlink":
+    probe = examined.probe
+    if probe is None or len(examined.serving) < 2 or examined.machine.interconnect == "nvlink":
         return
     units = probe.matches("/sys/class/iommu/*")
     command_line = probe.read("/proc/cmdline") or ""
@@ -233,11 +233,11 @@ def check_iommu(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def check_port(patient: Patient) -> Iterator[Finding]:
+def check_port(examined: Examined) -> Iterator[Finding]:
     """Yield a port that is already in use on the listen address."""
-    if patient.probe is None:
+    if examined.probe is None:
         return
-    needs = patient.needs
+    needs = examined.needs
     family = socket.AF_INET6 if ":" in needs.listen else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
@@ -265,12 +265,12 @@ def has_token(probe: Probe) -> str | None:
     )
 
 
-def check_token(patient: Patient) -> Iterator[Finding]:
+def check_token(examined: Examined) -> Iterator[Finding]:
     """Yield whether a token exists for gated repositories."""
-    if patient.probe is None:
+    if examined.probe is None:
         return
-    perhaps = patient.needs.perhaps_gated
-    if perhaps and has_token(patient.probe) is None:
+    perhaps = examined.needs.perhaps_gated
+    if perhaps and has_token(examined.probe) is None:
         yield Finding(
             id="token-absent",
             severity="info",
@@ -278,10 +278,10 @@ def check_token(patient: Patient) -> Iterator[Finding]:
             evidence="neither HF_TOKEN nor a token file",
             fix="accept the licence on its page, then export HF_TOKEN",
         )
-    if not patient.needs.gated:
+    if not examined.needs.gated:
         return
-    names = ", ".join(patient.needs.gated)
-    where = has_token(patient.probe)
+    names = ", ".join(examined.needs.gated)
+    where = has_token(examined.probe)
     if where is None:
         yield Finding(
             id="token-absent",

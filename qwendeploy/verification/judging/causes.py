@@ -22,8 +22,8 @@ from qwendeploy.verification.judging.causes_of_machine import (
 from qwendeploy.verification.judging.doubts import COUNT_DIFFERENCE, other_prompts
 from qwendeploy.verification.judging.evidence import (
     RESTARTED,
+    CauseCheck,
     Evidence,
-    Signature,
     beside_others,
     ended_early,
     warned,
@@ -338,7 +338,7 @@ def cold_cache(evidence: Evidence) -> Cause | None:
     )
 
 
-SIGNATURES: tuple[Signature, ...] = (
+CAUSE_CHECKS: tuple[CauseCheck, ...] = (
     # the measurement is invalid
     client_bound,
     restarted,
@@ -377,5 +377,5 @@ SIGNATURES: tuple[Signature, ...] = (
 def likely_causes(run: RunDocument, plan: Plan | None) -> tuple[Cause, ...]:
     """Return every cause for which the run shows evidence, most direct first."""
     evidence = Evidence(run, plan)
-    found = (signature(evidence) for signature in SIGNATURES)
+    found = (check(evidence) for check in CAUSE_CHECKS)
     return tuple(cause for cause in found if cause is not None)

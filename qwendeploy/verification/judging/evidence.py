@@ -42,7 +42,7 @@ class Evidence:
         ]
 
 
-Signature = Callable[[Evidence], "Cause | None"]
+CauseCheck = Callable[[Evidence], "Cause | None"]
 
 
 def warned(run: RunDocument, begin: str) -> str:
