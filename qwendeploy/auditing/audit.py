@@ -1,4 +1,4 @@
-"""``audit``: launches read, judged and compared with our plan, as one document."""
+"""``audit``: read, check and compare launches with our plan, as one document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``audit`` end to end: source, machine and settings to a document or a corrected command."""
+"""``audit`` end to end: from source, machine and settings to a document or a corrected command."""
 
 from __future__ import annotations
 

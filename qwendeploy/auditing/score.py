@@ -1,4 +1,4 @@
-"""Audits scored against launches with a known outcome: the table of ``data accuracy --audit``.
+"""Audit scores on launches with a known outcome: the table of ``data accuracy --audit``.
 
 A case is a subfolder with the configuration, ``machine.yaml`` and ``expect.yaml``, or one YAML file
 with the keys ``launch`` (``file`` and ``text``), ``machine`` and ``expect``. What is expected:

@@ -1,4 +1,4 @@
-"""One signature: a pattern in logs or measurements that names a cause after the start.
+"""One signature: a pattern in logs or measurements that identifies a cause after the start.
 
 Log patterns are searched in the joined lines of a log. So that a log of any size is read in time
 that grows with its length only, a pattern may not repeat a group or a dot without bound; it says

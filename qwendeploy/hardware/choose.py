@@ -1,4 +1,4 @@
-"""Which GPUs to serve on when a box has more than are needed, each decision with its reason.
+"""Selection of the GPUs to serve on, with the reason for each.
 
 Able to serve comes first, then the order of ``qwendeploy.hardware.placing``.
 """

@@ -1,4 +1,4 @@
-"""From the readings of several texts to one machine.
+"""Merging of several readings into one machine.
 
 One GPU is one index. A reading without an index is matched by PCI address, then by UUID, then by
 its place in a list of the same length; only if nothing else names GPUs is its place the index.

@@ -1,4 +1,4 @@
-"""A machine by its description: what somebody states on the command line, and the assumed one."""
+"""A machine stated on the command line, and the assumed machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One card by its description: which it is, how much memory it has, what it can compute."""
+"""A stated GPU: model, memory and compute capability."""
 
 from __future__ import annotations
 

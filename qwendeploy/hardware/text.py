@@ -1,4 +1,4 @@
-"""A machine on one screen."""
+"""Text of a machine for the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a machine can serve: one rule, with the cause of a no.
+"""Whether a machine can serve, and the reason if it cannot.
 
 A GPU meets it if it is not faulty, has compute capability 7.0 or higher and the driver is new
 enough: R525 (CUDA 12), R570 from capability 10 on. An unknown driver does not count against it;

@@ -1,4 +1,4 @@
-"""Two runs or plans side by side, on one screen or as JSON."""
+"""Text and JSON of a comparison of two runs or plans."""
 
 from __future__ import annotations
 

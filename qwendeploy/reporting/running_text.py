@@ -1,4 +1,4 @@
-"""What ``up``, ``status`` and ``down`` say, on one screen each."""
+"""Text of ``up``, ``status`` and ``down``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verification page: one file that needs nothing else, verdict first."""
+"""The verification report: one self-contained HTML file, verdict first."""
 
 from __future__ import annotations
 

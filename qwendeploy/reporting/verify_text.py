@@ -1,4 +1,4 @@
-"""The verdict on one screen: outcome first, then every quantity, fill, gates and causes."""
+"""Text of a verdict: outcome first, then quantities, fill, gates and causes."""
 
 from __future__ import annotations
 

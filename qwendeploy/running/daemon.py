@@ -1,4 +1,4 @@
-"""The Docker daemon: reached, or an error that says what to do."""
+"""Connection to the Docker daemon, with errors that include a fix."""
 
 from __future__ import annotations
 

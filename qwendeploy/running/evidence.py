@@ -1,4 +1,4 @@
-"""The pool that a start really got, kept as evidence beside what was predicted before it."""
+"""The actual KV pool size of a start, stored as evidence beside its prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers of ours that are there: by name and label, never somebody else's."""
+"""Existing containers that qwendeploy created, found by name and label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image of a plan: present or pulled with progress, and pinned to the digest it has."""
+"""The image of a plan: present or pulled with progress, and pinned to its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before anything is pulled: is this the plan's machine, and does the doctor let it start?"""
+"""Checks before an image is pulled: the plan's machine, and the doctor's findings."""
 
 from __future__ import annotations
 

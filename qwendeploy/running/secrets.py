@@ -1,4 +1,4 @@
-"""Key and token for the container: from the env file beside the plan, nowhere else."""
+"""API key and token for the container, read only from the env file beside the plan."""
 
 from __future__ import annotations
 

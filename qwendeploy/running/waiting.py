@@ -1,4 +1,4 @@
-"""From a started container to a server that answers, or to the reason why it does not."""
+"""Waiting for a started container until it is ready or has failed."""
 
 from __future__ import annotations
 

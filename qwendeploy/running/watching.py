@@ -1,4 +1,4 @@
-"""``status``, ``logs`` and ``down``: what was started, told and ended."""
+"""``status``, ``logs`` and ``down``: state, output and removal of started containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run cannot say, told before minutes are spent on it."""
+"""Limits of a run, reported before the measurement starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run may stand for a plan's option in the user's own table."""
+"""Whether a run may be imported into the user's table for a plan's option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loads beside the operating point's: ladders, cold prompts, whole requests, a soak."""
+"""Additional loads: ladders, cold prompts, whole requests, soak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run measures, in order: first token, decode, fill, gates, the further shapes."""
+"""The stages of a run, in order: first token, decode, fill, gates, additional loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``verify`` as one function: run the session on its own loop, judge, name the causes."""
+"""``verify`` as one function: run the session, judge the run, find likely causes."""
 
 from __future__ import annotations
 

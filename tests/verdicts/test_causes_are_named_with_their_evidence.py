@@ -196,7 +196,7 @@ def test_a_slow_client_is_named_and_decides_nothing(
         _, report = verified(known.url, small_plan(), repeats=1)
     assert "of a core" in named(report.causes, "client-bound").evidence
     assert report.outcome == "inconclusive"
-    assert "client was the limit" in report.verdicts[0].reason
+    assert "client was the bottleneck" in report.verdicts[0].reason
 
 
 def test_a_client_that_wakes_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_windows_beside_others_are_left_out_while_enough_are_left() -> None:
     assert judged_windows([*alone, BUSY]) == alone
     assert judged_windows([BUSY, window(300)]) == [BUSY, window(300)]
     assert doubt_of(step(*alone, BUSY)) == ""
-    assert "of others" in doubt_of(step(BUSY, window()))
+    assert "other clients' requests" in doubt_of(step(BUSY, window()))
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_a_figure_of_one_of_three_boots_keeps_its_boot_allowance() -> None:
 @pytest.mark.parametrize(
     ("spoilt", "outcome", "reason"),
     [
-        pytest.param({}, "confirmed", "inside the band", id="well"),
+        pytest.param({}, "confirmed", "inside the predicted band", id="well"),
         pytest.param(
             {"requests": RequestCounts(sent=90, failed=9, failures={"status 500": 9})},
             "inconclusive", "refused 9 of 90", id="refused",
         ),
-        pytest.param({"status": "incomplete"}, "inconclusive", "cut short", id="cut"),
-        pytest.param({"client_limit": "late"}, "inconclusive", "client was the limit", id="client"),
+        pytest.param({"status": "incomplete"}, "inconclusive", "stopped after", id="cut"),
+        pytest.param({"client_limit": "late"}, "inconclusive", "the bottleneck", id="client"),
     ],
 )  # fmt: skip
 def test_whole_requests_are_judged_on_their_own_load(
@@ -222,5 +222,5 @@ def test_a_boot_is_known_again_by_its_whole_name(boot: str, known_again: bool) -
     own = rate.model_copy(update={"source": "run x (boot 12.50)"})
     plan = plan.model_copy(update={"predictions": plan.predictions.model_copy(update={RATE: own})})
     outcome, reason = outcomes(run(step(), boot=boot), plan)[RATE]
-    assert ("this very boot" in reason) is known_again
+    assert ("calibrated from this boot" in reason) is known_again
     assert (outcome == "inconclusive") is known_again

@@ -117,7 +117,7 @@ def test_a_restart_without_start_time_is_seen_by_its_counters(tmp_path: Path) ->
     with known_server(tmp_path, *POOL) as known, odd_proxy(known.url, odd) as url:
         run, report = verified(url, small_plan(), rate_only=True)
     assert run.server is not None and run.server.boot_id is None
-    assert "counters began anew" in " ".join(run.warnings)
+    assert "counters were reset" in " ".join(run.warnings)
     assert report.outcome == "inconclusive", report.statement
 
 

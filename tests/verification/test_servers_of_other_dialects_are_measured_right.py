@@ -68,7 +68,7 @@ def test_an_answer_that_is_no_stream_is_said(tmp_path: Path) -> None:
 def test_a_redirect_is_said_and_not_followed(tmp_path: Path) -> None:
     with (
         known_server(tmp_path, "--redirect", "https://user:pw@elsewhere.example") as known,
-        pytest.raises(EnvironmentProblem, match="sends elsewhere") as caught,
+        pytest.raises(EnvironmentProblem, match="redirects to") as caught,
     ):
         verified(known.url)
     assert "pw" not in str(caught.value)

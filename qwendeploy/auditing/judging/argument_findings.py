@@ -1,4 +1,4 @@
-"""Findings about how a launch is written: flags, values, JSON, variables, lost lines."""
+"""Findings about the command line: flags, values, JSON, variables, line continuations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a foreign launch: its pool by the memory model, its rates by the speed models."""
+"""Figures of an audited launch: KV pool and rates from the memory and speed models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about the card's memory: what stops the start, what caps the number that runs."""
+"""Findings about GPU memory: what prevents the start, what limits concurrent requests."""
 
 from __future__ import annotations
 

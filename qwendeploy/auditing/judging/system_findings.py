@@ -1,4 +1,4 @@
-"""Findings about what a launch meets: the container's ports, volumes and device, the cluster."""
+"""Findings about the environment: container ports, volumes, devices and the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that pass the engine's parser and stop it when the configuration is built."""
+"""Flag values that the parser accepts but the engine's configuration rejects."""
 
 from __future__ import annotations
 

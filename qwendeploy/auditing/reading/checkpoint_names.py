@@ -1,4 +1,4 @@
-"""What a checkpoint's name or path says: model, weight format, size, contents."""
+"""Properties of a checkpoint from its name or path: model, weight format, size, contents."""
 
 from __future__ import annotations
 

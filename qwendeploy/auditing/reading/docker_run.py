@@ -1,4 +1,4 @@
-"""``docker run``, ``podman run`` and their kin, read as a launch."""
+"""``docker run``, ``podman run`` and similar commands, read as a launch."""
 
 from __future__ import annotations
 

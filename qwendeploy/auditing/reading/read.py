@@ -1,4 +1,4 @@
-"""Launches from a file, a directory or a text: the format is told by its content.
+"""Launches from a file, a directory or a text; the content determines the format.
 
 What is read: shell text with ``docker run``, ``podman run``, ``vllm serve``, the Python module or
 ``llama-server``; compose files; systemd units and quadlets; Kubernetes manifests; Dockerfiles; the

@@ -1,4 +1,4 @@
-"""Shell text as simple commands: quoting undone by ``shlex``, variables left as they are.
+"""Shell text as simple commands: unquoted with ``shlex``, variables unexpanded.
 
 Nothing is executed and nothing is looked up outside the text. A first pass removes comments and
 line continuations, cuts the text at ``;``, ``&``, ``|`` and line ends, and puts in the literals

@@ -1,4 +1,4 @@
-"""The state of the first pass over a shell text, and what moves it as a whole."""
+"""The state of the first pass over a shell text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign text under audit: read within bounds, every piece with its place, nothing executed."""
+"""Text under audit: bounded in size, with the place of every part, never executed."""
 
 from __future__ import annotations
 

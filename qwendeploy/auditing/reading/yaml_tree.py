@@ -1,4 +1,4 @@
-"""YAML as nodes with their places: no tags, no objects, bounded size and depth.
+"""YAML as nodes with line numbers: no tags, no objects, bounded size and depth.
 
 Only the node graph is built, never Python objects, so that a tag cannot name code and an alias
 costs nothing until somebody walks it; what walks it here is bounded.

@@ -1,4 +1,4 @@
-"""Who can reach a server, and whether it asks them for a key."""
+"""Who can reach a server, and whether it requires an API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``doctor --bundle``: an archive for a bug report that names no person, computer or secret.
+"""``doctor --bundle``: an archive for bug reports without personal data or secrets.
 
 Only listed outputs go in, each redacted, and the archive itself carries neither owner nor time.
 """

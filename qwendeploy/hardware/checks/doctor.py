@@ -1,4 +1,4 @@
-"""``doctor``: what in this environment will bite, before anything is pulled or started."""
+"""``doctor``: problems of this environment, found before anything is pulled or started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` reports: one finding per thing that will bite, is odd, or was looked at."""
+"""Findings of ``doctor``: problems, notes and passed checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that need only the machine's facts, so they run on saved output too."""
+"""Checks that need only the machine's facts, so they also run on saved output."""
 
 from __future__ import annotations
 

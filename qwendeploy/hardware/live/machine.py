@@ -1,4 +1,4 @@
-"""The machine that the program runs on: NVML where present, nvidia-smi beside it.
+"""The machine that the program runs on, read with NVML and nvidia-smi.
 
 Three outcomes are kept apart: a machine with GPUs; a computer without any sign of an NVIDIA GPU
 (only then may another machine be assumed); and a GPU box whose driver or tools fail, which is a

@@ -1,4 +1,4 @@
-"""NVML through nvidia-ml-py: the driver's own numbers, no program to run, no text to read."""
+"""Facts from NVML through nvidia-ml-py."""
 
 from __future__ import annotations
 

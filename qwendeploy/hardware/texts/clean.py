@@ -1,4 +1,4 @@
-"""From bytes to plain text of bounded size: encodings, escape codes and what is left of them.
+"""From bytes to plain text of bounded size: encodings and escape codes.
 
 Saved output has often been through a terminal, a log collector, an issue form or PowerShell.
 """

@@ -1,4 +1,4 @@
-"""Error texts that come before, after or instead of a table, with cause and remedy."""
+"""Error texts of the GPU tools, with cause and fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards that the texts name as gone: by the tool, by the kernel log, by a gap in the numbers."""
+"""Missing GPUs: reported by a tool or the kernel log, or shown by a gap in the numbers."""
 
 from __future__ import annotations
 

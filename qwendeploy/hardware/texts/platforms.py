@@ -1,4 +1,4 @@
-"""Which operating system and architecture the texts come from."""
+"""The operating system and architecture that the texts come from."""
 
 from __future__ import annotations
 

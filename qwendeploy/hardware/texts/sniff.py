@@ -1,4 +1,4 @@
-"""From saved output to readings: what a text is, its content says, never its file name.
+"""From saved output to readings; the content determines the format, not the file name.
 
 One text may hold several outputs after one another (a pasted terminal session), so every parser
 looks at every text and takes only what it recognises.

@@ -1,4 +1,4 @@
-"""Functional gates: does the server answer rightly, not only quickly.
+"""Functional gates: does the server return correct output.
 
 A gate passes, fails, or says why it could not run; each keeps the transcript that shows it. Speed
 never outweighs a failed gate: the overall verdict is then *refuted*.

@@ -1,4 +1,4 @@
-"""Asking the server a question for a gate, and keeping what was said."""
+"""Sending a gate's question to the server and recording the conversation."""
 
 from __future__ import annotations
 

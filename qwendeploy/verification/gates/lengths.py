@@ -1,4 +1,4 @@
-"""Gates on lengths and cancelling: the served context is used, exceeded and let go of."""
+"""Gates on the context length (used and exceeded) and on cancelled requests."""
 
 from __future__ import annotations
 

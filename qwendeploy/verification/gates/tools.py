@@ -1,4 +1,4 @@
-"""The tool-call gate: automatic and required choice, streamed, arguments that fit the schema."""
+"""The tool-call gate: automatic and required choice, streamed, arguments match the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes of a deviation that lie in the serving machine: memory, heat, others on it, its links."""
+"""Causes of a deviation in the serving machine: memory, throttling, other users, links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many drafted tokens were accepted, beside what the plan's rates rest on.
+"""Draft acceptance, measured and as assumed by the plan's rates.
 
 A decode rate is steps per second times tokens a step. The step is the machine's; the tokens a step
 are the text's too, and the text of a measurement is its own. A rate outside its band is refuted

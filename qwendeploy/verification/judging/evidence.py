@@ -1,4 +1,4 @@
-"""What a run shows, as the signatures of causes look at it."""
+"""The parts of a run that the cause checks read."""
 
 from __future__ import annotations
 

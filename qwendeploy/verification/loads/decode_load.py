@@ -1,4 +1,4 @@
-"""A decode load and what was measured of it: settings, windows, notes."""
+"""A decode load and its measurement: settings, windows, notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time to first token: cold prompts one at a time, cached ones as many together as the plan runs.
+"""Time to first token: cold prompts one at a time, cached ones as many at once as planned.
 
 A cold prompt is one that no earlier request of any run shares. A warm one begins as an earlier
 one did, and only counts as warm if the server says that its cache served it. Warm prompts arrive

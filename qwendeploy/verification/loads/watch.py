@@ -1,4 +1,4 @@
-"""Watching while a load runs: the server's gauges, this process's own lateness, the GPUs.
+"""Monitoring during a load: the server's gauges, the client's own delays, the GPUs.
 
 The sampler is also the timeline of the report. Scrapes cost the server and the client a few
 milliseconds, so they are a second apart.

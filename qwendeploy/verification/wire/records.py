@@ -1,4 +1,4 @@
-"""What one request did, as seen by the client: times, token counts, how it ended."""
+"""The client's record of one request: times, token counts, how it ended."""
 
 from __future__ import annotations
 

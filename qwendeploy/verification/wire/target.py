@@ -1,4 +1,4 @@
-"""Where to measure: address, key, TLS and proxy, with nothing secret in what is printed."""
+"""The measured server's address, key, TLS and proxy; secrets are never printed."""
 
 from __future__ import annotations
 
