@@ -93,7 +93,7 @@ def test_crash_is_told_with_phase_cause_and_change(
     assert re.search(rf"the engine exited while .*exit code {code}", said.err)
     if cause is not None:
         assert f"[{cause}]" in said.err
-        assert "change: " in said.err
+        assert "fix: " in said.err
     assert "state: the new container was removed" in said.err
     assert "Traceback" not in said.err
     assert box.names() == []
