@@ -251,11 +251,11 @@ def test_a_directory_gives_every_launch_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "file", "line", "said"),
     [
-        ("vllm serve 'm\n--x\n", "run.sh", "run.sh:1", "never closed"),
+        ("vllm serve 'm\n--x\n", "run.sh", "run.sh:1", "missing closing quote"),
         ("docker run --gpus all\n", "run.sh", "run.sh:1", "no image"),
         ("docker run --name\n", "run.sh", "run.sh:1", "has no value"),
-        ("echo hello\n", "run.sh", "run.sh", "no server launch"),
-        ("", "run.sh", "run.sh", "no server launch"),
+        ("echo hello\n", "run.sh", "run.sh", "no server command"),
+        ("", "run.sh", "run.sh", "no server command"),
         ("services: {a: [}\n", "c.yml", "c.yml:1", "not valid YAML"),
         ("services:\n  a: !!python/object/apply:os.system [id]\n", "c.yml", "c.yml:2", "tag"),
         ("services:\n  a: !x {image: y}\n", "c.yml", "c.yml:2", "tag"),

@@ -56,7 +56,7 @@ def test_replicas_have_the_plans_rate_together(
     assert {launch.engines for launch in report.launches} == {4}
     assert all(change.current == "4" for change in report.changes if change.what == "replicas")
     assert engine != "vllm" or report.changes == ()
-    text = audit_text(report)
+    text = " ".join(audit_text(report).split())
     assert text.count("tok/s") == text.count("over 4 identical")
     if kind == "compose":
         firsts = [launch.first_engine for launch in report.launches]

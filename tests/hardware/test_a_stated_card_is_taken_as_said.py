@@ -37,7 +37,7 @@ def test_size_and_number_stand_in_the_name(text: str, count: int, name: str, mem
 
 
 def test_a_rebuilt_card_is_said_to_be_one() -> None:
-    assert "rebuilt" in stated_machine("4090 48gb", catalogue=gpus()).notes[0]
+    assert "modified" in stated_machine("4090 48gb", catalogue=gpus()).notes[0]
     assert stated_machine("4090 24gb", catalogue=gpus()).notes == ()
 
 
