@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qwendeploy.errors import ExitCode
-    from qwendeploy.running.images import Told
+    from qwendeploy.running.images import OnProgress
     from qwendeploy.running.settings import UpSettings
     from qwendeploy.running.starting import UpReport
     from qwendeploy.running.watching import Down, Status
 
 
-def up(plan_file: Path, settings: UpSettings, told: Told | None = None) -> UpReport:
+def up(plan_file: Path, settings: UpSettings, told: OnProgress | None = None) -> UpReport:
     """Start a plan through Docker, wait until it serves, compare applied with asked.
 
     Secrets come from ``settings.secrets_file``, else from ``secrets.env`` beside the plan.

@@ -1,4 +1,4 @@
-"""``audit``: launches read, judged and compared with our plan, as one document."""
+"""``audit``: read, check and compare launches with our plan, as one document."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from qwendeploy import __version__
 from qwendeploy.auditing.judging.difference import changes_to_plan
 from qwendeploy.auditing.judging.figures_of import (
     REFUSED,
-    Asked,
-    Point,
+    AuditLoad,
+    RequestedLoad,
     option_of,
     point_of,
     predictions_of,
@@ -50,7 +50,7 @@ def audit_launches(
     launches: Sequence[Launch],
     context: Context,
     *,
-    asked: Asked | None = None,
+    requested: RequestedLoad | None = None,
     compare: bool = True,
     rules: RuleBook | None = None,
     inputs: dict[str, object] | None = None,
@@ -63,12 +63,14 @@ def audit_launches(
     judged = with_neighbours([judge_launch(launch, context, rules) for launch in launches])
     options = [option_of(item.understood) for item in judged]
     audited: list[AuditedLaunch] = []
-    told: dict[int, Told] = {}
+    figures: dict[int, LaunchFigures] = {}
     for item, option, group in zip(judged, options, sharing(judged, options), strict=True):
         first = id(group[0])
-        if first not in told:
-            told[first] = _told(group, option, asked or Asked(), compare=compare)
-        audited.append(_audited(item, option, group, told[first]))
+        if first not in figures:
+            figures[first] = _figures_of_group(
+                group, option, requested or RequestedLoad(), compare=compare
+            )
+        audited.append(_audited(item, option, group, figures[first]))
     worst = min(audited, key=lambda item: OUTCOME_ORDER.index(item.outcome))
     return AuditDocument(
         created=(now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -84,16 +86,18 @@ def audit_launches(
 
 
 @dataclass(frozen=True)
-class Told:
-    """The figures of a launch, or of alike ones that share their load."""
+class LaunchFigures:
+    """The figures of a launch, or of identical launches that share the load."""
 
-    point: Point
+    point: AuditLoad
     engines: int
     predictions: Predictions
     changes: tuple[AuditChange, ...]
 
 
-def _told(group: tuple[Judged, ...], option: Option | None, asked: Asked, *, compare: bool) -> Told:
+def _figures_of_group(
+    group: tuple[Judged, ...], option: Option | None, requested: RequestedLoad, *, compare: bool
+) -> LaunchFigures:
     """Return the figures of all launches of a group together, as one option with replicas.
 
     Engines of a cluster beyond the machine's cards run on other machines: they take their share of
@@ -101,7 +105,7 @@ def _told(group: tuple[Judged, ...], option: Option | None, asked: Asked, *, com
     """
     judged, engines = group[0], engines_of(group)
     understood = judged.understood
-    point = point_of(understood, judged.view, option, asked)
+    point = point_of(understood, judged.view, option, requested)
     if option is not None and engines > 1:
         judged = _on_all_cards(group)
         understood, machine = judged.understood, judged.understood.context.machine
@@ -116,7 +120,7 @@ def _told(group: tuple[Judged, ...], option: Option | None, asked: Asked, *, com
     changes: tuple[AuditChange, ...] = ()
     if compare and option is not None:
         changes = changes_to_plan(judged, option, point, predictions)
-    return Told(point, engines, predictions, changes)
+    return LaunchFigures(point, engines, predictions, changes)
 
 
 def _on_all_cards(group: tuple[Judged, ...]) -> Judged:
@@ -142,26 +146,26 @@ def _on_all_cards(group: tuple[Judged, ...]) -> Judged:
 
 
 DOUBTS = ("gguf-does-not-fit", "kv-too-small-for-max-model-len", "max-num-seqs-above-blocks")
-"""Findings on memory whose warning says that the start may fail."""
+"""Memory findings whose warning means that the start may fail."""
 
 
-def _doubt(judged: Judged, told: Told) -> str | None:
+def _doubt(judged: Judged, figures: LaunchFigures) -> str | None:
     warned = (item for item in judged.findings if item.severity == "warning")
     short = next(
-        (f"its memory may fall short: {item.text}" for item in warned if item.id in DOUBTS), None
+        (f"memory may not suffice: {item.text}" for item in warned if item.id in DOUBTS), None
     )
-    reason = told.predictions.reasons.get("aggregate_decode_tps", "")
+    reason = figures.predictions.reasons.get("aggregate_decode_tps", "")
     if judged.outcome == "fails_at_start":
         return None
     return short or (reason if reason.startswith(REFUSED) else None)
 
 
 def _audited(
-    judged: Judged, option: Option | None, group: tuple[Judged, ...], told: Told
+    judged: Judged, option: Option | None, group: tuple[Judged, ...], figures: LaunchFigures
 ) -> AuditedLaunch:
     understood = judged.understood
     launch, first = understood.launch, group[0].understood.launch
-    point = told.point
+    point = figures.point
     cached = option is not None and option.prefix_cache
     return AuditedLaunch(
         name=launch.name,
@@ -189,16 +193,16 @@ def _audited(
             network=understood.network,
             api_key=understood.api_key,
         ),
-        predictions=told.predictions,
+        predictions=figures.predictions,
         concurrency=point.concurrency,
         context=point.context,
         point_assumed=point.assumed,
         content=point.content,
         contexts=point.contexts if cached else "separate",
-        engines=told.engines,
+        engines=figures.engines,
         first_engine=None if judged is group[0] else first.name or str(first.place),
-        doubt=_doubt(judged, told),
-        changes=told.changes,
+        doubt=_doubt(judged, figures),
+        changes=figures.changes,
         unread=(*launch.unread, *_engine_unread(launch)),
     )
 
@@ -207,8 +211,8 @@ def _engine_unread(launch: Launch) -> tuple[str, ...]:
     """Name an engine whose flags are not judged; image, ports and cards are."""
     if launch.engine in ("vllm", "llama.cpp"):
         return ()
-    name = "SGLang" if launch.engine == "sglang" else "an engine that is not known here"
-    return (f"flags of {name}: neither its start nor its memory is judged",)
+    name = "SGLang" if launch.engine == "sglang" else "an unknown engine"
+    return (f"flags of {name}: start and memory are not checked",)
 
 
 def _finding(finding: Finding) -> AuditFinding:
@@ -227,7 +231,7 @@ def _binds(judged: Judged) -> str:
     """Return what limits the server: what stops it, else what caps the requests that run."""
     view = judged.view
     if view is None:
-        return "not known"
+        return "unknown"
     if view.lacks_length:
         return "weights" if view.pool.weights.value >= view.pool.budget_gib else "max_model_len"
     if view.lacks_seats:

@@ -1,4 +1,4 @@
-"""What to audit: kept apart so that asking costs no import of what answers."""
+"""The audit request; kept separate so that callers need not import the auditing modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``audit`` end to end: source, machine and settings to a document or a corrected command."""
+"""``audit`` end to end: from source, machine and settings to a document or a corrected command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from qwendeploy.auditing.audit import audit_launches, read
 from qwendeploy.auditing.correcting.correct import correct
-from qwendeploy.auditing.judging.figures_of import Asked
+from qwendeploy.auditing.judging.figures_of import RequestedLoad
 from qwendeploy.auditing.judging.judge import judge_launch
 from qwendeploy.auditing.judging.together import with_neighbours
 from qwendeploy.auditing.reading.inspect_container import read_inspection
@@ -45,7 +45,7 @@ def audit(request: AuditRequest) -> AuditDocument:
     return audit_launches(
         launches,
         context,
-        asked=Asked(
+        requested=RequestedLoad(
             request.concurrency, request.typical_context, request.content, request.contexts
         ),
         compare=request.compare,
@@ -69,8 +69,8 @@ def audit_fix(request: AuditRequest) -> CorrectedCommand:
         several = len(launches) > 1
         texts.append(f"# {title}\n{corrected.text}" if several else corrected.text)
         whose = f"{launch.name or launch.place}: " if several else ""
-        for word, found_of in (("changed", corrected.changed), ("left to you", corrected.left)):
-            notes += [f"{whose}{word}: {it.about}: {it.fix} [{it.id}]" for it in found_of]
+        for word, findings in (("changed", corrected.changed), ("not changed", corrected.left)):
+            notes += [f"{whose}{word}: {it.about}: {it.fix} [{it.id}]" for it in findings]
         errors |= any(found.severity == "error" for found in corrected.left)
     return CorrectedCommand("\n".join(texts), tuple(notes), errors)
 
@@ -83,7 +83,7 @@ def _launches(request: AuditRequest) -> list[Launch]:
 
 
 def _context(request: AuditRequest) -> Context:
-    """Return machine and hints; without a stated or found machine memory is not judged."""
+    """Return machine and hints; without a stated or found machine memory is not checked."""
     settings = dict(request.machine)
     file = settings.get("machine_file")
     context = read_context(file) if isinstance(file, Path) else None
@@ -104,7 +104,7 @@ def _machine(settings: Mapping[str, Any]) -> Machine | None:
         if stated:
             raise
         return None
-    # The study's card is assumed for plans; a foreign command says nothing of it.
+    # Plans assume the study's card; an audited command does not.
     return None if machine.origin == "assumed" and not stated else machine
 
 
@@ -127,9 +127,7 @@ def inspect_container(name: str) -> str:
             f"no container {name!r}", where="--container", hint="docker ps -a lists them"
         ) from None
     except docker.errors.DockerException as problem:
-        raise EnvironmentProblem(
-            f"Docker does not answer: {problem}", where="--container"
-        ) from None
+        raise EnvironmentProblem(f"cannot reach Docker: {problem}", where="--container") from None
     if not isinstance(inspected, dict):
-        raise UserError("Docker's answer is no object", where="--container")
+        raise UserError("Docker's response is not a JSON object", where="--container")
     return json.dumps([inspected])

@@ -1,4 +1,4 @@
-"""Audits scored against launches with a known outcome: the table of ``data accuracy --audit``.
+"""Audit scores on launches with a known outcome: the table of ``data accuracy --audit``.
 
 A case is a subfolder with the configuration, ``machine.yaml`` and ``expect.yaml``, or one YAML file
 with the keys ``launch`` (``file`` and ``text``), ``machine`` and ``expect``. What is expected:
@@ -108,7 +108,7 @@ def checkout_cases() -> Path:
     folder = Path(__file__).resolve().parents[2] / "tests" / "data" / "audit"
     if not folder.is_dir():
         raise UserError(
-            "the cases are part of the source checkout", hint="name a folder: --audit DIR"
+            "the test cases exist only in a source checkout", hint="pass a directory: --audit DIR"
         )
     return folder
 
@@ -116,7 +116,7 @@ def checkout_cases() -> Path:
 def read_cases(folder: Path) -> list[Case]:
     """Return every case of a folder. Raises UserError as ``score_folder``."""
     if not folder.is_dir():
-        raise UserError("no such folder of cases", where=str(folder))
+        raise UserError("no such directory", where=str(folder))
     cases = []
     for entry in sorted(folder.iterdir()):
         if (entry / "expect.yaml").is_file():
@@ -124,14 +124,14 @@ def read_cases(folder: Path) -> list[Case]:
         elif entry.suffix == ".yaml":
             cases.append(_from_file(entry))
     if not cases:
-        raise UserError("holds no case with expectations", where=str(folder))
+        raise UserError("contains no case with expectations", where=str(folder))
     return cases
 
 
 def _from_folder(folder: Path) -> Case:
     files = [entry for entry in sorted(folder.iterdir()) if entry.name not in _BESIDE]
     if len(files) != 1:
-        raise UserError("a case has exactly one configuration", where=str(folder))
+        raise UserError("a case needs exactly one configuration file", where=str(folder))
     context = read_context(folder / "machine.yaml") or Context()
     launch = read_launches(files[0])[0]
     return Case(folder.name, launch, context, _expectation(_load(folder / "expect.yaml"), folder))
@@ -156,13 +156,13 @@ def _load(path: Path) -> dict[str, Any]:
     except YAMLError as problem:
         raise UserError(f"not valid YAML: {problem}".splitlines()[0], where=str(path)) from None
     if not isinstance(content, dict):
-        raise UserError("is no mapping", where=str(path))
+        raise UserError("not a YAML mapping", where=str(path))
     return content
 
 
 def _expectation(content: Any, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "outcome" not in content:
-        raise UserError("names no expected outcome", where=str(path))
+        raise UserError("no expected outcome is given", where=str(path))
     return content
 
 

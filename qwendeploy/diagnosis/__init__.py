@@ -1,4 +1,4 @@
-"""Diagnosis: from what a log or a measurement shows to its cause and its fix."""
+"""Diagnosis: from log lines and measurements to the cause and the fix."""
 
 from qwendeploy.diagnosis.matching import Match, causes, consequences, first_error, match
 from qwendeploy.diagnosis.signature import METRICS, Signature, load_signatures

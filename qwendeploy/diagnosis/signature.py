@@ -1,4 +1,4 @@
-"""One signature: a pattern in logs or measurements that names a cause after the start.
+"""One signature: a pattern in logs or measurements that identifies a cause after the start.
 
 Log patterns are searched in the joined lines of a log. So that a log of any size is read in time
 that grows with its length only, a pattern may not repeat a group or a dot without bound; it says
@@ -22,23 +22,23 @@ from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
 METRICS = {
     "concurrency": "requests that the client keeps in flight",
     "running": "requests running at once",
-    "waiting": "requests waiting for a seat or blocks",
+    "waiting": "requests waiting for max-num-seqs or KV blocks",
     "seats": "max_num_seqs of the server",
     "kv_usage": "share of the pool's blocks in use, 0 to 1",
     "preemptions": "requests preempted over the window",
-    "spec_tokens": "draft tokens a step as configured; 0 without drafting",
+    "spec_tokens": "configured draft tokens per step; 0 without drafting",
     "drafts": "drafting steps over the window",
     "acceptance_rate": "accepted over drafted tokens, 0 to 1",
     "generation_tokens": "tokens generated over the window",
-    "tokens_per_s": "tokens generated a second",
+    "tokens_per_s": "tokens generated per second",
     "prefix_hit_rate": "share of prompt tokens found in the prefix cache, 0 to 1",
     "p99_gap_ms": "99th percentile of the time between stream chunks, ms",
     "ttft_ms": "median time to the first token, ms",
-    "length_share": "share of answers cut at their token limit, 0 to 1",
-    "empty_share": "share of answers without content, 0 to 1",
+    "length_share": "share of responses cut at their token limit, 0 to 1",
+    "empty_share": "share of responses without content, 0 to 1",
     "gpu_utilization": "lowest utilisation of the serving GPUs, percent",
     "gpu_memory_growth_mib": "growth of GPU memory over the last minute of a start, MiB",
-    "healthy": "1 once the server answers /health, else 0",
+    "healthy": "1 if /health succeeds, else 0",
 }
 """The closed list of measurements that a condition may read."""
 
@@ -69,17 +69,17 @@ class Signature(Model):
     extract: tuple[str, ...] = ()
     """Log patterns that only supply values for the texts."""
     metrics: dict[str, dict[str, float | str]] = Field(default_factory=dict)
-    """Measurements; all conditions must hold, an unknown measurement holds none."""
+    """Measurements; all conditions must hold, and an unknown measurement fails its condition."""
     cause: str
     fix: str
     sources: tuple[str, ...] = Field(min_length=1)
     certainty: Literal["observed", "documented", "computed"]
     beats: tuple[str, ...] = ()
-    """Signatures that say less about the same fault and are left out beside this one."""
+    """Less specific signatures of the same fault, not reported if this one matches."""
     consequence: bool = False
-    """Whether it names what follows from any other fault, and is left out beside one."""
+    """Whether it is only a consequence of other faults, and not reported beside them."""
     rules: tuple[str, ...] = ()
-    """Rules that foresee the fault before the start."""
+    """Rules that predict the fault before the start."""
     examples: tuple[SignatureExample, ...]
 
     @model_validator(mode="after")
@@ -90,11 +90,11 @@ class Signature(Model):
         groups: set[str] = set(METRICS)
         for pattern in patterns:
             if _UNBOUNDED.search(pattern):
-                raise ValueError(f"{pattern!r} repeats a group or a dot without bound")
+                raise ValueError(f"{pattern!r} has an unbounded repetition of a group or a dot")
             try:
                 groups |= set(re.compile(pattern).groupindex)
             except re.error as problem:
-                raise ValueError(f"{pattern!r} is no pattern: {problem}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {problem}") from None
         for name, condition in self.metrics.items():
             if name not in METRICS:
                 raise ValueError(f"unknown measurement {name}")
@@ -105,7 +105,7 @@ class Signature(Model):
                     raise ValueError(f"unknown measurement {operand}")
         for name in _TEXT_GROUP.findall(self.cause + self.fix):
             if name not in groups:
-                raise ValueError(f"{{{name}}} is neither a group of a pattern nor a measurement")
+                raise ValueError(f"{{{name}}} is neither a pattern group nor a measurement")
         if {example.matches for example in self.examples} != {True, False}:
             raise ValueError("needs an example that matches and one that does not")
         return self
@@ -140,7 +140,7 @@ def _load(directory: Path) -> tuple[Signature, ...]:
         for other in signature.beats:
             if other not in known:
                 raise DataError(
-                    f"names signature {other!r}, which does not exist",
+                    f"signature {other!r} does not exist",
                     file=str(directory / f"{signature.id}.yaml"),
                     key="beats",
                 )

@@ -1,4 +1,4 @@
-"""Which GPUs to serve on when a box has more than are needed, each decision with its reason.
+"""Selection of the GPUs to serve on, with the reason for each.
 
 Able to serve comes first, then the order of ``qwendeploy.hardware.placing``.
 """
@@ -59,10 +59,10 @@ def choose_gpus(
         return _choice(machine, chosen, why, catalogue)
     if needed is not None and needed > len(able):
         raise UserError(
-            f"{needed} GPUs are asked for and {len(able)} can serve"
+            f"{needed} GPUs are requested and {len(able)} can serve"
             + (f": {machine.usable_reason}" if machine.usable_reason else ""),
             where="--gpus",
-            hint="ask for fewer, or name another machine with --gpu",
+            hint="request fewer, or describe another machine with --gpu",
         )
     if needed is None:
         ranked = preferred(machine, able, catalogue)
@@ -113,19 +113,17 @@ def _named(machine: Machine, needed: int | None, devices: Sequence[int]) -> list
         if index not in there:
             have = ", ".join(str(gpu.index) for gpu in machine.gpus)
             raise UserError(
-                f"GPU {index} is not in this machine",
+                f"this machine has no GPU {index}",
                 where="--devices",
                 hint=f"it has {have or 'none'}",
             )
         if (problem := objection(there[index], machine.driver)) is not None:
-            raise UserError(problem, where="--devices", hint="name another GPU")
+            raise UserError(problem, where="--devices", hint="select another GPU")
         chosen.append(there[index])
     if len(set(devices)) != len(devices):
-        raise UserError("a GPU is named twice", where="--devices")
+        raise UserError("a GPU is listed twice", where="--devices")
     if needed is not None and needed != len(devices):
-        raise UserError(
-            f"{len(devices)} GPUs are named but --gpus says {needed}", where="--devices"
-        )
+        raise UserError(f"{len(devices)} GPUs are listed but --gpus is {needed}", where="--devices")
     return chosen
 
 
@@ -139,8 +137,7 @@ def _refuse_joined_slices(chosen: Sequence[Gpu], where: str) -> None:
     sliced = next((gpu for gpu in chosen if gpu.mig), None)
     if sliced is not None and len(chosen) > 1:
         raise UserError(
-            f"GPU {sliced.index} is in MIG mode: one of its slices serves alone, never with other"
-            " GPUs",
+            f"GPU {sliced.index} is in MIG mode: its slices cannot be combined with other GPUs",
             where=where,
             hint=f"leave it out, plan for one GPU, or sudo nvidia-smi -i {sliced.index} -mig 0",
         )
@@ -182,21 +179,21 @@ def _why_used(machine: Machine, gpu: Gpu, indices: tuple[int, ...]) -> str:
         p for p in machine.links.pairs if gpu.index in (p.a, p.b) and {p.a, p.b} <= set(indices)
     ]
     paths = sorted({f"NV{p.nvlinks}" if p.nvlinks else p.pcie_path or "unknown" for p in inside})
-    link = f", joined by {'/'.join(paths)}" if paths else ""
-    return f"able and best placed{link}"
+    link = f", connected by {'/'.join(paths)}" if paths else ""
+    return f"usable and best placed{link}"
 
 
 def _why_not(machine: Machine, gpu: Gpu, chosen: Sequence[Gpu]) -> str:
     if (problem := objection(gpu, machine.driver)) is not None:
         return problem
     if gpu.compute_capability is None:
-        return "its compute capability is neither shown nor known by name"
+        return "its compute capability is unknown"
     if gpu.mig and not any(other.mig for other in chosen):
         return "in MIG mode: only its slices can be used"
     if chosen and kind_of(gpu) != kind_of(chosen[0]):
-        return f"unlike the chosen cards ({gpu.model or gpu.name})"
+        return f"another model than the selected GPUs ({gpu.model or gpu.name})"
     if is_busy(gpu):
-        return f"{gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken by other processes"
+        return f"other processes use {gpu.memory_used_mib} of {gpu.memory_mib} MiB"
     if gpu.display:
         return "drives a display"
     return "not needed; its links or NUMA node are no better"
@@ -213,15 +210,15 @@ def _warnings(
         }
         known = {index: size[0] for index, size in sizes.items() if size}
         kinds = ", ".join(dict.fromkeys(str(gpu.model or gpu.name) for gpu in chosen))
-        least = f", and every card counts as {min(known.values())} MiB" if known else ""
-        warnings.append(f"unlike cards ({kinds}) run at the pace of the weakest{least}")
+        least = f", and each GPU counts as {min(known.values())} MiB" if known else ""
+        warnings.append(f"mixed GPU models ({kinds}) run at the speed of the weakest{least}")
     warnings += [
-        f"GPU {gpu.index} is busy: {gpu.memory_used_mib} of {gpu.memory_mib} MiB are taken"
+        f"GPU {gpu.index} is busy: {gpu.memory_used_mib} of {gpu.memory_mib} MiB are in use"
         for gpu in chosen
         if is_busy(gpu)
     ]
     warnings += [
-        f"GPU {gpu.index} drives a display, which takes memory and time"
+        f"GPU {gpu.index} drives a display, which uses GPU memory and time"
         for gpu in chosen
         if gpu.display
     ]

@@ -76,9 +76,9 @@ def _possible(machine: Machine) -> Machine:
     for gpu in machine.gpus:
         if gpu.memory_mib is not None and gpu.memory_mib > MAX_GIB * 1024:
             raise UserError(
-                f"GPU {gpu.index}: {gpu.memory_mib:,} MiB is no memory of a GPU",
+                f"GPU {gpu.index}: {gpu.memory_mib:,} MiB is not a plausible size",
                 where="hardware input",
-                hint="give the output as nvidia-smi printed it",
+                hint="pass the unmodified output of nvidia-smi",
             )
     return machine
 
@@ -99,14 +99,12 @@ def _check(
     driver: str | None,
 ) -> None:
     if driver and machine.driver and not machine.driver.startswith(driver):
-        raise UserError(
-            f"--driver says {driver}, the text shows {machine.driver}", where="--driver"
-        )
+        raise UserError(f"--driver is {driver}, the input shows {machine.driver}", where="--driver")
     if count is not None and machine.gpus and count > len(machine.gpus):
         raise UserError(
-            f"--gpus says {count}, the text shows {len(machine.gpus)}",
+            f"--gpus is {count}, the input shows {len(machine.gpus)}",
             where="--gpus",
-            hint="choose among those shown with --devices",
+            hint="select GPUs of the input with --devices",
         )
     if gpu is None:
         return
@@ -114,14 +112,14 @@ def _check(
     if not meant:
         near = ", ".join(catalogue.near(gpu))
         raise UserError(
-            f"no card is known as {gpu!r}",
+            f"unknown GPU {gpu!r}",
             where="--gpu",
-            hint=f"did you mean {near}?" if near else "use the name that nvidia-smi prints",
+            hint=f"did you mean {near}?" if near else "use the name printed by nvidia-smi",
         )
     for item in machine.gpus:
         shown = {card.name for card in catalogue.candidates(item.name)} if item.name else set()
         if shown and not shown & meant:
-            raise UserError(f"--gpu says {gpu}, the text shows {item.name}", where="--gpu")
+            raise UserError(f"--gpu is {gpu}, the input shows {item.name}", where="--gpu")
 
 
 def load_machine(path: str | Path, *, catalogue: Catalogue) -> Machine:
@@ -165,7 +163,7 @@ def _own_json(path: Path) -> Machine | None:
             first["msg"],
             file=str(path),
             key=".".join(str(part) for part in first["loc"]) or None,
-            hint="make it anew with 'qwendeploy detect -o machine.yaml'",
+            hint="create it again with 'qwendeploy detect -o machine.yaml'",
         ) from None
 
 
@@ -189,7 +187,7 @@ def write_new(path: Path, data: bytes, *, force: bool = False) -> None:
     try:
         write_file(path, data, 0o644, replace=force)
     except FileExistsError:
-        raise UserError("exists already", where=str(path), hint="add --force") from None
+        raise UserError("already exists", where=str(path), hint="add --force") from None
     except OSError as problem:
         raise UserError(
             f"cannot be written: {problem.strerror or problem}", where=str(path)

@@ -1,4 +1,4 @@
-"""How the GPUs that will serve are joined, in one word, and whether they reach each other."""
+"""The interconnect of the serving GPUs, and whether they have peer access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory of a GPU a server can count on, and where the number comes from."""
+"""How much memory of a GPU a server can use, and the source of the number."""
 
 from __future__ import annotations
 

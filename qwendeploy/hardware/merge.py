@@ -1,4 +1,4 @@
-"""From the readings of several texts to one machine.
+"""Merging of several readings into one machine.
 
 One GPU is one index. A reading without an index is matched by PCI address, then by UUID, then by
 its place in a list of the same length; only if nothing else names GPUs is its place the index.
@@ -177,7 +177,7 @@ def _gpu(index: int, readings: list[GpuReading], catalogue: Catalogue, notes: li
     model, edition = _model(known)
     if len(known.cards) > 1:
         others = ", ".join(card.name for card in known.cards[1:4])
-        notes.append(f"{name!r} is read as {model}; it would also fit {others}")
+        notes.append(f"{name!r} is read as {model}; it could also be {others}")
     used = values["memory_used_mib"]
     free = values.pop("memory_free_mib")
     if free is None and isinstance(used, int) and isinstance(total, int):
@@ -220,17 +220,17 @@ def _note_conflicts(
         other = (gpu.name or "").rstrip(".… ").casefold()
         if other and not (stem.startswith(other) or other.startswith(stem)):
             notes.append(
-                f"GPU {index}: the texts name {name!r} and {gpu.name!r}; are they of one machine?"
+                f"GPU {index}: the inputs show {name!r} and {gpu.name!r}; is it one machine?"
             )
     addresses = sorted({shown for gpu in readings if (shown := bus_id(gpu.bus_id))})
     if len(addresses) > 1:
         notes.append(
-            f"GPU {index}: the texts give the addresses {' and '.join(addresses[:2])};"
-            " are they of one machine?"
+            f"GPU {index}: the inputs show the addresses {' and '.join(addresses[:2])};"
+            " is it one machine?"
         )
     sizes = {gpu.memory_mib for gpu in readings if gpu.memory_mib}
     if sizes and max(sizes) > 1.1 * min(sizes):
-        notes.append(f"GPU {index}: the texts give totals of {sorted(sizes)} MiB")
+        notes.append(f"GPU {index}: the inputs show memory totals of {sorted(sizes)} MiB")
 
 
 def _model(known: Naming) -> tuple[str | None, str | None]:

@@ -1,4 +1,4 @@
-"""What a printed GPU name says: card, edition, compute capability, virtual GPU.
+"""Properties of a printed GPU name: model, edition, compute capability, virtual GPU.
 
 The catalogue decides first. A name it does not hold is compared with the series that NVIDIA sold
 under one scheme of names, each with one compute capability (NVIDIA, *CUDA GPUs* list), so that a

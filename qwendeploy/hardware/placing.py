@@ -1,4 +1,4 @@
-"""Which of several GPUs serve together: what speaks against one, and against a group.
+"""Which GPUs serve together: objections to single GPUs and to groups.
 
 Order of preference: whole (no MIG parent) › of the kind with the most memory in sum (so the odd
 card stays out) › idle › faster › without display › best links within the group › same NUMA node ›

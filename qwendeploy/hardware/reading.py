@@ -1,4 +1,4 @@
-"""What one text says: facts as read, before several texts are merged into a machine.
+"""The facts of one text, before several texts are merged into a machine.
 
 Every parser fills the same classes. ``None`` is *not in this text*; a fault or an unsupported
 field is recorded as such and never as zero.

@@ -1,4 +1,4 @@
-"""A machine by its description: what somebody states on the command line, and the assumed one."""
+"""A machine stated on the command line, and the assumed machine."""
 
 from __future__ import annotations
 
@@ -54,10 +54,12 @@ def stated_machine(
     """
     gpu, count = _counted(gpu, count)
     if not gpu.strip():
-        raise UserError("no card is named", where="--gpu", hint="write 'RTX PRO 6000'")
+        raise UserError("no GPU name given", where="--gpu", hint="for example 'RTX PRO 6000'")
     if driver is not None and not _DRIVER.match(driver):
         raise UserError(
-            f"{driver!r} is not a driver version", where="--driver", hint="write 580 or 580.65.06"
+            f"{driver!r} is not a driver version",
+            where="--driver",
+            hint="for example 580 or 580.65.06",
         )
     stated = stated_card(gpu, vram_gib, catalogue)
     card, memory = stated.card, stated.memory_mib
@@ -104,14 +106,14 @@ def _counted(gpu: str, count: int | None) -> tuple[str, int]:
     """Return the name and how many are stated, in the text or beside it; one unless stated."""
     name, stated = name_and_count(gpu)
     if stated is not None and count is not None and count != stated:
-        raise UserError(f"{gpu!r} states {stated} GPUs but --gpus says {count}", where="--gpu")
+        raise UserError(f"{gpu!r} states {stated} GPUs but --gpus is {count}", where="--gpu")
     return name, stated or count or 1
 
 
 def _of_other_vendor(machine: Machine, card: CatalogueGpu | None) -> Machine:
     if card is None or card.vendor == "NVIDIA":
         return machine
-    reason = f"{card.name} is a card of {card.vendor}: {NVIDIA_ONLY}"
+    reason = f"{card.name} is a GPU of {card.vendor}: {NVIDIA_ONLY}"
     return machine.model_copy(update={"usable_reason": reason})
 
 
@@ -126,13 +128,15 @@ def system_named(text: str | None) -> System | None:
     for system in get_args(System):
         if text == system:
             return cast(System, system)
-    raise UserError(f"{text!r} is no system", where="--os", hint="linux, wsl2 or windows")
+    raise UserError(
+        f"unknown operating system {text!r}", where="--os", hint="linux, wsl2 or windows"
+    )
 
 
 def assumed_machine(catalogue: Catalogue, count: int | None = None) -> Machine:
     """Return the study's machine, for somebody who is on no GPU box and names none."""
     machine = stated_machine(STUDY_CARD, count or STUDY_COUNT, catalogue=catalogue)
-    note = "no GPU is stated and none is in this computer: the study's card is assumed"
+    note = "no GPU is stated and this computer has none: the study's GPU is assumed"
     return machine.model_copy(update={"origin": "assumed", "notes": (note,)})
 
 
@@ -152,7 +156,7 @@ def _stated_memory(card: CatalogueGpu | None, memory: int | None) -> int | None:
 def _rebuilt(card: CatalogueGpu | None, memory: int | None) -> tuple[str, ...]:
     if card is None or memory is None or card.unified or card.has_memory(memory) is not False:
         return ()
-    return (f"{card.name} is not sold with {memory} MiB: taken as a rebuilt card",)
+    return (f"{card.name} is not sold with {memory} MiB: assumed to be modified",)
 
 
 def _host_memory(
@@ -168,14 +172,14 @@ def _host_memory(
 def _check_joined(card: CatalogueGpu | None, count: int, nvlink: bool | None) -> None:
     """Raise ``UserError`` if so many of the card, or joined so, stand in no machine."""
     if nvlink and count < 2:
-        raise UserError("NVLink joins two or more GPUs", where="--nvlink", hint="add --gpus 2")
+        raise UserError("NVLink needs two or more GPUs", where="--nvlink", hint="add --gpus 2")
     if nvlink and card is not None and card.nvlink == "none":
-        raise UserError(f"{card.name} has no NVLink", where="--nvlink", hint="leave it out")
+        raise UserError(f"{card.name} has no NVLink", where="--nvlink", hint="remove --nvlink")
     if card is not None and card.unified and count > 1:
         raise UserError(
-            f"a machine with {card.name} has one GPU; {count} of them are {count} machines",
+            f"a machine with {card.name} has one GPU; {count} GPUs are {count} machines",
             where="--gpus",
-            hint="plan for one and run it on each; a model across hosts is not planned here",
+            hint="plan for one machine and run it on each; multi-node plans are not supported",
         )
 
 

@@ -1,4 +1,4 @@
-"""One card by its description: which it is, how much memory it has, what it can compute."""
+"""A stated GPU: model, memory and compute capability."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qwendeploy.hardware.naming import series_capability
 
 MAX_GIB = 2048
 """No GPU has as much; more is a slip of the pen."""
-NVIDIA_ONLY = "plans are for NVIDIA cards, of others there are no measurements here"
+NVIDIA_ONLY = "plans support NVIDIA GPUs only, because there are no measurements of others"
 
 _SIZED = re.compile(r"[\s(_-]+(\d{1,4})\s*g(?:i?b)?(?:\s+mod\w*)?\)?\s*$", re.IGNORECASE | re.ASCII)
 _CAPABLE = re.compile(
@@ -49,7 +49,7 @@ def stated_card(text: str, vram_gib: float | None, catalogue: Catalogue) -> Stat
     """
     name, stated = _capable(text)
     if vram_gib is not None and not 0.5 <= vram_gib <= MAX_GIB:
-        raise UserError(f"{vram_gib:g} GiB is no memory of a GPU", where="--vram")
+        raise UserError(f"{vram_gib:g} GiB is not a plausible GPU memory size", where="--vram")
     memory = round(vram_gib * 1024) if vram_gib is not None else None
     card = catalogue.find(name, memory_mib=memory)
     memory = memory or _size_behind(name, card)
@@ -59,10 +59,10 @@ def stated_card(text: str, vram_gib: float | None, catalogue: Catalogue) -> Stat
         raise UserError(
             f"{name} has compute capability {capability}, not {stated}",
             where="--gpu",
-            hint="leave it out",
+            hint="remove it",
         )
     if card is None and _OTHER_MAKER.search(text):
-        raise UserError(f"{text.strip()!r} is no card of NVIDIA: {NVIDIA_ONLY}", where="--gpu")
+        raise UserError(f"{text.strip()!r} is not an NVIDIA GPU: {NVIDIA_ONLY}", where="--gpu")
     if card is None and (capability is None or memory is None):
         raise _unknown(text.strip(), name, catalogue, capability, memory)
     return StatedCard(
@@ -80,7 +80,7 @@ def _size_behind(name: str, card: CatalogueGpu | None) -> int | None:
     if match is None or (card and card.has_memory(int(match[1]) * 1024)):
         return None
     if not 1 <= int(match[1]) <= MAX_GIB:
-        raise UserError(f"{match[1]} GiB is no memory of a GPU", where="--gpu")
+        raise UserError(f"{match[1]} GiB is not a plausible GPU memory size", where="--gpu")
     return int(match[1]) * 1024
 
 
@@ -101,17 +101,17 @@ def _unknown(
     meanings = [card.name for card in catalogue.candidates(gpu)]
     if len(meanings) > 1:
         return UserError(
-            f"{gpu!r} names unlike cards: {', '.join(meanings)}",
+            f"{gpu!r} is ambiguous: {', '.join(meanings)}",
             where="--gpu",
-            hint="name one of them, or add --vram",
+            hint="use one of these names, or add --vram",
         )
     name = as_stated if capability else f"{as_stated} cc 12.0"
     what = [] if capability else ["its compute capability"]
     what += [] if memory else ["its memory"]
     return UserError(
-        f"no card is known as {gpu!r}{meant}",
+        f"unknown GPU {gpu!r}{meant}",
         where="--gpu",
-        hint=f"for a card that is not listed add {' and '.join(what)}, for instance"
-        f" --gpu '{name}' --vram {memory // 1024 if memory else 48}; or give what nvidia-smi"
-        " prints with --machine",
+        hint=f"for an unlisted GPU add {' and '.join(what)}, for example"
+        f" --gpu '{name}' --vram {memory // 1024 if memory else 48}; or pass the output of"
+        " nvidia-smi with --machine",
     )

@@ -1,4 +1,4 @@
-"""A machine on one screen."""
+"""Text of a machine for the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from qwendeploy.documents import Gpu, Machine
 
 def describe_machine(machine: Machine) -> str:
     """Return the machine's facts as lines of text; what is not shown is said to be unknown."""
-    head = f"{_count(machine)}, driver {machine.driver or 'not shown'}"
+    head = f"{_count(machine)}, driver {machine.driver or 'unknown'}"
     if machine.cuda:
         head += f", CUDA up to {machine.cuda}"
     lines = [f"{head}, {machine.platform}{' (container)' if machine.os == 'container' else ''}"]
@@ -27,8 +27,8 @@ def describe_machine(machine: Machine) -> str:
     if machine.unified_memory:
         host = _mib(machine.host_memory_mib)
         lines.append(f"memory: shared with the host ({host})")
-    verdict = {True: "yes", False: "no", None: "cannot be told"}[machine.usable]
-    lines.append(f"can serve: {verdict} ({machine.usable_reason})")
+    usable = {True: "yes", False: "no", None: "unknown"}[machine.usable]
+    lines.append(f"can serve: {usable} ({machine.usable_reason})")
     lines += [f"note: {note}" for note in machine.notes]
     return "\n".join(lines)
 
@@ -40,11 +40,11 @@ def _count(machine: Machine) -> str:
 
 
 def _mib(size: int | None) -> str:
-    return f"{size:,} MiB" if size is not None else "memory not shown"
+    return f"{size:,} MiB" if size is not None else "memory unknown"
 
 
 def _gpu_line(machine: Machine, gpu: Gpu) -> str:
-    parts = [gpu.name or "name not shown"]
+    parts = [gpu.name or "name unknown"]
     if gpu.model and gpu.model != gpu.name:
         parts[0] += f" = {gpu.model}"
     parts.append(_mib(gpu.memory_mib))

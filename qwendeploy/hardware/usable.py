@@ -1,4 +1,4 @@
-"""Whether a machine can serve: one rule, with the cause of a no.
+"""Whether a machine can serve, and the reason if it cannot.
 
 A GPU meets it if it is not faulty, has compute capability 7.0 or higher and the driver is new
 enough: R525 (CUDA 12), R570 from capability 10 on. An unknown driver does not count against it;
@@ -13,7 +13,7 @@ from qwendeploy.documents import Gpu, Machine
 from qwendeploy.hardware.reading import Failure
 
 UNKNOWN_CAPABILITY = (
-    "no compute capability is shown or known by name; name the card:"
+    "the compute capability is unknown; state the GPU model:"
     " qwendeploy detect --from PATH --gpu NAME -o machine.yaml"
 )
 MIN_CAPABILITY = (7, 0)
@@ -79,7 +79,7 @@ def judge(machine: Machine, failures: Sequence[Failure] = ()) -> Machine:
     elif machine.missing_gpus:
         usable, reason = False, "; ".join(reasons)
     else:
-        usable, reason = None, "no GPU is shown: save all that nvidia-smi prints, or nvidia-smi -L"
+        usable, reason = None, "the input lists no GPU: save the full output of nvidia-smi or -L"
     return machine.model_copy(
         update={"usable": usable, "usable_reason": reason, "usable_gpu_indices": tuple(fit)}
     )

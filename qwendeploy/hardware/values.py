@@ -1,4 +1,4 @@
-"""Single values as the tools print them: sizes, versions, switches, and the ways to say *no*."""
+"""Single values in the tools' output: sizes, versions, switches, and ways to write *no*."""
 
 from __future__ import annotations
 

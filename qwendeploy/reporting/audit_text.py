@@ -1,4 +1,4 @@
-"""An audit as a good linter prints it: place, severity, finding, one sentence, fix."""
+"""Text of an audit, in the style of a linter: place, severity, finding, one sentence, fix."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from qwendeploy.reporting.plan_text import figure_text
 from qwendeploy.reporting.width import text_width
 
 _OUTCOMES = {
-    "works": "starts and does what it says",
+    "works": "starts and runs as configured",
     "fails_at_start": "does not start",
-    "fails_under_load": "starts, then dies or hangs under load",
-    "degraded": "runs, but slower, shorter or wrong where it counts",
-    "insecure": "runs, open to others",
-    "wasteful": "runs, and wastes what it is given",
+    "fails_under_load": "starts, then crashes or hangs under load",
+    "degraded": "runs, but with lower speed, shorter context or wrong output",
+    "insecure": "runs, but others can access it",
+    "wasteful": "runs, but wastes resources",
 }
 _SHOWN = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
 
@@ -44,15 +44,15 @@ def _launch_text(launch: AuditedLaunch, *, show_info: bool) -> str:
         if count
     )
     head = launch.name or launch.place
-    nothing = "nothing found in what was read" if launch.unread else "nothing found"
+    nothing = "no problems found in what was read" if launch.unread else "no problems found"
     what = _OUTCOMES[launch.outcome]
     if launch.outcome == "works" and launch.doubt is not None:
         doubted = launch.doubt.partition(": ")[0]
-        what = f"nothing seen that surely stops it, but {doubted}"
+        what = f"no certain error, but {doubted}"
     if launch.engine not in ("vllm", "llama.cpp") and launch.outcome == "works":
-        what = "not judged beyond image, ports and cards"
+        what = "only image, ports and GPUs were checked"
     elif (launch.engine, launch.outcome) == ("vllm", "works") and not _pool_known(launch):
-        what = "nothing seen that stops it; whether its memory suffices was not judged"
+        what = "no error found; memory was not checked"
     lines.append(f"{head}: {what} ({told or nothing})")
     lines += _figure_lines(launch)
     if launch.first_engine is None:
@@ -83,7 +83,7 @@ def _figure_lines(launch: AuditedLaunch) -> list[str]:
             else f"{value.name} {value.value}"
             for value in defaults
         )
-        lines += _wrapped("Defaults  ", f"{told} (filled in by the engine)")
+        lines += _wrapped("Defaults  ", f"{told} (set by the engine)")
     predictions = launch.predictions
     if predictions.kv_pool_blocks is not None:
         lines += _wrapped("Pool      ", _pool(predictions))
@@ -91,23 +91,23 @@ def _figure_lines(launch: AuditedLaunch) -> list[str]:
     elif launch.engine == "vllm":
         lines += _wrapped("Pool      ", f"no figure: {predictions.reasons['kv_pool_blocks']}")
     if launch.first_engine is not None:
-        lines += _wrapped("Decode    ", f"shares its load with {launch.first_engine}, see there")
+        lines += _wrapped("Decode    ", f"shares the load with {launch.first_engine}, see there")
     elif predictions.aggregate_decode_tps is not None:
         lines += _wrapped("Decode    ", figure_text(predictions.aggregate_decode_tps) + _at(launch))
     elif launch.outcome != "fails_at_start":
         reason = predictions.reasons.get("aggregate_decode_tps", "")
-        if reason and reason != "not asked for":
+        if reason and reason != "not requested":
             lines += _wrapped("Decode    ", f"no figure: {reason}")
     return lines
 
 
 def _at(launch: AuditedLaunch) -> str:
-    """Return the load that a rate is of, and how to state another."""
+    """Return the load that a rate is for, and how to state another."""
     if launch.concurrency is None or launch.context is None:
         return ""
-    said = f" with {launch.concurrency} requests of {launch.context:,} tokens"
+    said = f" at {launch.concurrency} concurrent requests of {launch.context:,} tokens"
     if launch.engines > 1:
-        said += f" over {launch.engines} alike engines"
+        said += f" over {launch.engines} identical engines"
     said += ", contexts shared" if launch.contexts == "shared" else ""
     said += f", {launch.content}" if launch.content != Content.MIXED else ""
     return f"{said}, assumed (--c, --typical-ctx)" if launch.point_assumed else said
@@ -116,16 +116,16 @@ def _at(launch: AuditedLaunch) -> str:
 def _pool(predictions: Predictions) -> str:
     parts = [figure_text(predictions.kv_pool_blocks)]
     if predictions.blocks_per_request is not None:
-        parts.append(f"{predictions.blocks_per_request.value:.0f} a full-length request")
+        parts.append(f"{predictions.blocks_per_request.value:.0f} blocks per full-length request")
     if predictions.max_full_length_requests is not None:
         figure = predictions.max_full_length_requests
-        parts.append(f"{figure.value:.0f} of them at once")
+        parts.append(f"{figure.value:.0f} such requests at once")
     if predictions.max_typical_context_tokens is not None:
         figure = predictions.max_typical_context_tokens
         parts.append(
-            f"all at once run up to {figure.value:,.0f} tokens each"
+            f"max-num-seqs requests run at once up to {figure.value:,.0f} tokens each"
             if figure.value
-            else "never all at once"
+            else "max-num-seqs requests never run at once"
         )
     return "; ".join(parts)
 
@@ -168,7 +168,7 @@ def score_text(score: AuditScore) -> str:
         f"recall of errors and warnings   {score.recall:.1%}",
         f"outcome right                   {score.outcomes_right:.1%}",
         f"working cases with false error  {score.working_with_false_error:.1%}",
-        f"false warnings a case           {score.false_warnings_per_case:.2f}",
+        f"false warnings per case         {score.false_warnings_per_case:.2f}",
     ]
     for case in score.cases:
         problems = [
@@ -177,7 +177,7 @@ def score_text(score: AuditScore) -> str:
             *(f"false warning {name}" for name in case.false_warnings),
         ]
         if not case.outcome_right:
-            problems.insert(0, f"says {case.outcome}, is {case.expected_outcome}")
+            problems.insert(0, f"outcome {case.outcome}, expected {case.expected_outcome}")
         if problems:
             lines.append(f"{case.name}: {'; '.join(problems)}")
     return "\n".join(lines) + "\n"

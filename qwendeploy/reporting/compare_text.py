@@ -1,4 +1,4 @@
-"""Two runs or plans side by side, on one screen or as JSON."""
+"""Text and JSON of a comparison of two runs or plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield "changed:"
         yield from (f"  {c.what}: {c.first} -> {c.second}" for c in comparison.changes)
     else:
-        yield "no setting differs"
+        yield "no settings differ"
     yield ""
     for difference in comparison.differences:
         yield _difference_line(difference)
@@ -47,7 +47,7 @@ def _difference_line(difference: Difference) -> str:
     ):
         line += f" [{difference.low:+.1%}, {difference.high:+.1%}] at {LEVEL:.0%}"
     if difference.significant is None:
-        return f"{line}, cannot be told ({difference.reason})"
+        return f"{line}, not comparable ({difference.reason})"
     verdict = "significant" if difference.significant else "not significant"
     return f"{line}, {verdict}" + (f" ({difference.reason})" if difference.reason else "")
 

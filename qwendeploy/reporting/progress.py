@@ -1,4 +1,4 @@
-"""A progress line with bar, share and live numbers on a terminal; nothing when piped."""
+"""A progress bar with live numbers on a terminal; no output when piped."""
 
 from __future__ import annotations
 

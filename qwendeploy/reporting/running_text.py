@@ -1,4 +1,4 @@
-"""What ``up``, ``status`` and ``down`` say, on one screen each."""
+"""Text of ``up``, ``status`` and ``down``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qwendeploy.running.watching import Down, Status
 
 
 def up_text(report: UpReport, plan_file: str) -> str:
-    """Return the outcome of ``up``: what runs, and every point that differs from the plan."""
+    """Return the outcome of ``up``: what runs, and every setting that differs from the plan."""
     lines = [f"{report.name}: {report.did}, serving at {report.base_url}"]
     if report.boot_s is not None:
         lines[0] += f" after {report.boot_s:.0f} s"
@@ -22,13 +22,13 @@ def up_text(report: UpReport, plan_file: str) -> str:
     wrong = [check for check in report.checks if not check.agrees]
     agreed = ", ".join(check.what for check in report.checks if check.agrees)
     if wrong:
-        lines.append(f"applied differs from asked in {len(wrong)} of {len(report.checks)} points:")
+        lines.append(f"{len(wrong)} of {len(report.checks)} settings differ from the plan:")
         for check in wrong:
-            lines.append(f"  {check.what} ({check.witness}): asked {check.asked}")
+            lines.append(f"  {check.what} ({check.witness}): planned {check.asked}")
             lines.append(f"    applied {check.applied}")
             if check.cause:
                 lines.append(f"    likely: {check.cause}")
-    lines.append(f"applied = asked: {agreed}")
+    lines.append(f"as planned: {agreed}")
     lines += _cause_lines(report.causes)
     lines += [f"note: {note}" for note in report.notes]
     plan = "PLAN" if plan_file == "-" else shlex.quote(plan_file)
@@ -37,7 +37,7 @@ def up_text(report: UpReport, plan_file: str) -> str:
 
 
 def failed_text(problem: BaseException) -> str:
-    """Return the last lines of a failed start's log, the causes, and the state that is left."""
+    """Return the last log lines of a failed start, the causes, and the resulting state."""
     lines = []
     if isinstance(problem, FailedStart):
         lines += [f"  | {line}" for line in problem.lines]
@@ -52,7 +52,7 @@ def _cause_lines(causes: Iterable[Cause]) -> list[str]:
         lines += [
             f"cause: {cause.text} [{cause.id}]",
             f"  evidence: {cause.evidence}",
-            f"  change: {cause.fix}",
+            f"  fix: {cause.fix}",
         ]
     return lines
 
@@ -68,7 +68,7 @@ def up_json(report: UpReport) -> dict[str, Any]:
 def status_text(statuses: tuple[Status, ...]) -> str:
     """Return one block for each container."""
     if not statuses:
-        return "nothing of ours is here; start a plan with `qwendeploy up plan.yaml`"
+        return "no containers; start a plan with `qwendeploy up plan.yaml`"
     return "\n".join(_status_block(status) for status in statuses)
 
 
@@ -87,7 +87,7 @@ def _status_block(status: Status) -> str:
         usage = f"{status.kv_usage:.0%}" if status.kv_usage is not None else "?"
         lines.append(
             f"  {status.running_requests:.0f} requests running, {waiting} waiting,"
-            f" KV pool {usage} in use"
+            f" KV cache usage {usage}"
         )
     lines += [f"  {line}" for line in _cause_lines(status.causes)]
     return "\n".join(lines)
@@ -102,10 +102,8 @@ def status_json(statuses: tuple[Status, ...]) -> list[dict[str, Any]]:
 
 
 def down_text(done: Down, name: str) -> str:
-    """Return what was removed and what stays."""
-    first = (
-        f"removed {', '.join(done.removed)}" if done.removed else f"nothing named {name} is here"
-    )
+    """Return what was removed and what was kept."""
+    first = f"removed {', '.join(done.removed)}" if done.removed else f"nothing named {name} found"
     if not done.kept_volumes:
         return first
     return f"{first}\nkept for the next start: {', '.join(done.kept_volumes)}"

@@ -200,11 +200,11 @@ def distribution_chart(spreads: Sequence[Distribution]) -> str | None:
 
 
 SERIES = (
-    ("streams", "streams decoding (client)", ""),
+    ("streams", "requests decoding (client)", ""),
     ("running", "running (server)", ""),
     ("waiting", "waiting (server)", ""),
-    ("kv_usage", "KV pool in use", ""),
-    ("acceptance_length", "acceptance length, tokens a step", ""),
+    ("kv_usage", "KV cache usage", ""),
+    ("acceptance_length", "acceptance length, tokens per step", ""),
 )
 
 

@@ -1,4 +1,4 @@
-"""The report's files beside the run: the verdict as JSON, as text and as one HTML page."""
+"""The report files of a run: the verdict as JSON, text and one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verification page: one file that needs nothing else, verdict first."""
+"""The verification report: one self-contained HTML file, verdict first."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def verify_html(report: VerifyReport, plan: Plan | None) -> str:
 def _subtitle(run: RunDocument) -> str:
     point = run.operating_point
     return (
-        f"{run.created}, {run.level}, {run.status}; {point.get('concurrency')} streams,"
+        f"{run.created}, {run.level}, {run.status}; concurrency {point.get('concurrency')},"
         f" context {point.get('context')} tokens, {point.get('contexts')} contexts,"
         f" {point.get('content')} content"
     )
@@ -123,20 +123,20 @@ def _facts(report: VerifyReport, plan: Plan | None) -> Iterator[tuple[str, str]]
     if run.server is not None:
         server = run.server
         yield "server", f"{server.base_url}, {server.engine} {server.version or ''}"
-        yield "model", f"{server.model} ({server.root or 'root not told'})"
+        yield "model", f"{server.model} ({server.root or 'root unknown'})"
         if server.max_model_len:
             yield "served length", f"{server.max_model_len} tokens"
         if server.cache_config:
             told = ", ".join(f"{k}={v}" for k, v in sorted(server.cache_config.items()))
             yield "cache", told
         if server.not_offered:
-            yield "not offered", ", ".join(server.not_offered)
+            yield "not reported", ", ".join(server.not_offered)
     if run.client is not None:
         client = run.client
         share = "?" if client.cpu_share is None else f"{client.cpu_share:.0%} of a core"
         lag = "?" if client.lag_p99_ms is None else f"{client.lag_p99_ms:.1f} ms"
         limited = f"; LIMITED: {client.limited_reason}" if client.limited else ""
-        yield "client", f"{client.loop}, {share}, wakes {lag} late (p99){limited}"
+        yield "client", f"{client.loop}, {share}, loop lag {lag} (p99){limited}"
     if plan is not None:
         option = plan.option
         yield "plan", plan.plan_id

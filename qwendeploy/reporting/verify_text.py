@@ -1,4 +1,4 @@
-"""The verdict on one screen: outcome first, then every quantity, fill, gates and causes."""
+"""Text of a verdict: outcome first, then quantities, fill, gates and causes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ TEXT_COLUMN = 30
 MARKS = {"confirmed": "ok ", "refuted": "NO ", "inconclusive": " ? "}
 GATE_MARKS = {"passed": "ok ", "failed": "NO ", "not_run": " - "}
 NAMES = {
-    "aggregate_decode_tps": "decode, all streams",
-    "per_user_decode_tps": "decode, one stream",
+    "aggregate_decode_tps": "decode, all requests",
+    "per_user_decode_tps": "decode, per request",
     "tpot_ms": "time per token",
     "ttft_warm_ms": "first token, warm",
     "ttft_cold_ms": "first token, cold",
     "kv_pool_blocks": "KV pool, blocks",
     "kv_pool_tokens": "KV pool, tokens",
     "acceptance_length": "acceptance length",
-    "kv_usage": "KV pool in use",
+    "kv_usage": "KV cache usage",
     "output_tps_end_to_end": "output end to end",
-    "max_running_requests": "most running",
+    "max_running_requests": "max running requests",
     "max_full_length_requests": "full-length requests",
     "max_typical_context_tokens": "longest typical context",
-    "blocks_per_request": "blocks a request",
-    "ttft_end_to_end_ms": "first token, in load",
-    "tpot_end_to_end_ms": "time per token, in load",
+    "blocks_per_request": "blocks per request",
+    "ttft_end_to_end_ms": "first token, under load",
+    "tpot_end_to_end_ms": "time per token, under load",
     "goodput_rps": "goodput",
     "requests_rps": "requests",
-    "stall_ms": "pause for a prompt",
+    "stall_ms": "stall during prefill",
     "aggregate_decode_tps_over_content": "decode, by content",
 }
 
@@ -79,7 +79,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     if report.causes:
         yield ""
         judged = report.outcome in ("refuted", "inconclusive")
-        yield "likely causes, most direct first:" if judged else "noticed:"
+        yield "likely causes, most direct first:" if judged else "observations:"
         for cause in report.causes:
             yield f"  {cause.id}: {cause.text} ({cause.evidence})"
             yield f"      {cause.fix}"
@@ -95,20 +95,20 @@ def _head(run: RunDocument) -> Iterator[str]:
     context = point.get("context")
     shown = format_tokens(context) if isinstance(context, int) else "?"
     yield (
-        f"point  {point.get('concurrency')} streams, context {shown},"
+        f"point  concurrency {point.get('concurrency')}, context {shown},"
         f" {point.get('contexts')} contexts; {run.level}, {run.status}"
     )
     decodes = [step for step in run.steps if step.shape == "decode"]
     for step in decodes:
         clean = sum(window.clean for window in step.windows)
         spread = f", cv {step.cv:.1%} ({stability(step.cv)})" if step.cv is not None else ""
-        steady = {True: "steady", False: "NOT steady", None: "steadiness not known"}[step.steady]
+        steady = {True: "steady", False: "NOT steady", None: "steadiness unknown"}[step.steady]
         mean = f", mean context {step.context_mean:,.0f}" if step.context_mean else ""
         load = ""
         if len(decodes) > 1:
             load = f"{step.concurrency} x {format_tokens(step.context)}: "
         drift = step.drift_per_minute
-        change = f", drift {drift:+.1%} a minute" if drift is not None else ""
+        change = f", drift {drift:+.1%} per minute" if drift is not None else ""
         yield (
             f"load   {load}{len(step.windows)} windows ({clean} clean), {steady}{spread}{change}"
             f"{mean}"
@@ -227,7 +227,7 @@ def _failures(run: RunDocument) -> Iterator[str]:
         return
     sent = sum(step.requests.sent for step in run.steps)
     yield ""
-    yield f"{failed} of {sent} requests failed (in no latency):"
+    yield f"{failed} of {sent} requests failed (excluded from latencies):"
     seen: dict[str, int] = {}
     for step in run.steps:
         for kind, count in step.requests.failures.items():
@@ -242,21 +242,22 @@ def _failures(run: RunDocument) -> Iterator[str]:
 def self_test_text(found: SelfTest) -> str:
     """Return the client's own error at each concurrency."""
     lines = [
-        f"the client's own error on this host ({found.loop}, load {found.load_average:.1f}):",
-        "streams  first token  per token     rate   CPU of a core  wakes late (p99)",
+        f"measurement error of the client on this host ({found.loop}, load"
+        f" {found.load_average:.1f}):",
+        "requests first token  per token     rate   CPU of a core    loop lag (p99)",
     ]
     for rung in found.rungs:
         mark = "" if rung.within else "  NO"
         failed = f"  {rung.failed} failed" if rung.failed else ""
         lines.append(
-            f"{rung.concurrency:7}  {rung.ttft_error_ms:+8.1f} ms  {rung.tpot_error:+8.2%}"
+            f"{rung.concurrency:8} {rung.ttft_error_ms:+8.1f} ms  {rung.tpot_error:+8.2%}"
             f" {rung.rate_error:+8.2%}  {rung.cpu_share:12.0%}  {rung.lag_p99_ms:13.1f} ms"
             f"{mark}{failed}"
         )
     if found.ceiling is None:
-        lines.append("not even the first is within 1 %: measure from another host")
+        lines.append("no concurrency is within 1 %: measure from another host")
     else:
         lines.append(
-            f"rates and times per token are right within 1 % up to {found.ceiling} streams"
+            f"rates and times per token are within 1 % up to {found.ceiling} concurrent requests"
         )
     return "\n".join(lines) + "\n"

@@ -57,18 +57,18 @@ def _locked(path: Path, name: str) -> int:
             handle = _opened(path)
         except OSError as problem:
             raise EnvironmentProblem(
-                f"the lock of `up` cannot be made: {problem.strerror}",
+                f"cannot create the lock file of `up`: {problem.strerror}",
                 where=str(path),
-                hint="remove what is there",
+                hint="remove the file at that path",
             ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
             raise EnvironmentProblem(
-                f"another `qwendeploy up` for {name} is under way",
+                f"another `qwendeploy up` for {name} is running",
                 where=str(path),
-                hint="wait for it; `qwendeploy status` tells how far it is",
+                hint="wait for it to finish; `qwendeploy status` shows its progress",
             ) from None
         # its holder may have removed it between the two calls
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The container that a launch asks for, as the Docker SDK takes it and as people compare it."""
+"""The container of a launch: settings for the Docker SDK, and for comparison by people."""
 
 from __future__ import annotations
 

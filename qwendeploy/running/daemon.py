@@ -1,4 +1,4 @@
-"""The Docker daemon: reached, or an error that says what to do."""
+"""Connection to the Docker daemon, with errors that include a fix."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def unreachable(text: str, doing: str = "") -> EnvironmentProblem:
     """Return the error for a daemon that cannot be talked to."""
     if "Permission denied" in text or "PermissionError" in text:
         return EnvironmentProblem(
-            "the Docker daemon's socket is closed to this user",
+            "permission denied on the Docker socket",
             where=doing or None,
-            hint="run as root, or join the docker group: sudo usermod -aG docker $USER, then log"
+            hint="add your user to the docker group: sudo usermod -aG docker $USER, then log"
             " in again",
         )
     if "Read timed out" in text:
         return EnvironmentProblem(
-            f"the Docker daemon did not answer within {TIMEOUT_S} s",
+            f"the Docker daemon did not respond within {TIMEOUT_S} s",
             where=doing or None,
-            hint="look at `systemctl status docker`; `qwendeploy status` tells what is left",
+            hint="check `systemctl status docker` and `qwendeploy status`",
         )
     return EnvironmentProblem(
-        "the Docker daemon does not answer",
+        "cannot connect to the Docker daemon",
         where=doing or None,
         hint="start it with `systemctl start docker`, or set DOCKER_HOST",
     )
@@ -84,7 +84,7 @@ _REFUSALS = (
     (
         r"port is already allocated|address already in use",
         "the port is in use",
-        "stop what listens there, or make the plan with another --port",
+        "stop the program that uses it, or make the plan with another --port",
     ),
     (
         r"could not select device driver|unknown or invalid runtime|nvidia-container-cli",
@@ -94,36 +94,36 @@ _REFUSALS = (
     ),
     (
         r"unresolvable cdi",
-        "Docker does not know the plan's GPUs",
+        "Docker does not find the plan's GPUs",
         "make the plan on this machine: `qwendeploy recommend`",
     ),
     (
         r"bind source path does not exist",
-        "a directory of the plan is not on this machine",
+        "a directory of the plan does not exist on this machine",
         "correct option.checkpoint, or make the plan on this machine",
     ),
     (
         r"container name \S+ is already in use",
         "another `up` is starting a container of this name",
-        "wait for it; `qwendeploy status` tells how far it is",
+        "wait for it to finish; `qwendeploy status` shows its progress",
     ),
     (
         r"network \S+ not found",
-        "Docker does not know the network",
-        "`docker network ls` lists those that are there",
+        "the Docker network does not exist",
+        "`docker network ls` lists the networks",
     ),
     (
         r"no space left on device",
         "the disk is full",
-        "`docker system df` shows what takes the space",
+        "free disk space; `docker system df` shows what uses it",
     ),
     (
         r"setting rlimit.*operation not permitted",
-        "the host does not allow the container's limits",
+        "the host does not allow the container's resource limits",
         "raise them for Docker: LimitMEMLOCK=infinity and LimitNOFILE=1048576 in its unit",
     ),
 )
-"""Pattern of the daemon's answer, what it means, the way out."""
+"""Pattern of the daemon's error, its meaning, the fix."""
 
 
 def refused(text: str, doing: str = "") -> EnvironmentProblem:
@@ -133,4 +133,4 @@ def refused(text: str, doing: str = "") -> EnvironmentProblem:
             return EnvironmentProblem(
                 f"{meaning}; Docker says: {text.strip()}", where=doing or None, hint=hint
             )
-    return EnvironmentProblem(f"Docker refuses: {text.strip()}", where=doing or None)
+    return EnvironmentProblem(f"Docker returns an error: {text.strip()}", where=doing or None)

@@ -1,4 +1,4 @@
-"""The pool that a start really got, kept as evidence beside what was predicted before it."""
+"""The actual KV pool size of a start, stored as evidence beside its prediction."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def store(plan: Plan, log: BootLog, blocks: int | None, boot_id: str | None = No
     try:
         new = add_pool(row)
     except (QwendeployError, OSError) as problem:
-        return f"the pool could not be stored as evidence: {problem}"
-    stored = "stored as evidence (measured-here)" if new else "as in an earlier start"
+        return f"cannot store the KV pool size as evidence: {problem}"
+    stored = "stored as evidence (measured-here)" if new else "same as in an earlier start"
     return f"KV pool {_size(blocks, log.kv_tokens)}, predicted {_predicted(plan)}: {stored}"
 
 

@@ -1,4 +1,4 @@
-"""Containers of ours that are there: by name and label, never somebody else's."""
+"""Existing containers that qwendeploy created, found by name and label."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def _ours(client: DockerClient, name: str) -> Any | None:
         return None
     if container.PLAN_LABEL not in found.labels:
         raise UserError(
-            f"a container named {name} is there that qwendeploy did not make",
+            f"a container named {name} exists that qwendeploy did not create",
             where=f"image {found.attrs['Config']['Image']}",
-            hint="give another --name, or remove it yourself",
+            hint="use another --name, or remove it yourself",
         )
     return found
 
@@ -111,9 +111,9 @@ def check_own_host(found: Any | None) -> None:
     by = str(found.labels.get(BY_LABEL, ""))
     if by and by.rpartition("@")[2] != socket.gethostname():
         raise EnvironmentProblem(
-            f"{by} is starting a container of this name, or was stopped while doing so",
+            f"{by} is starting a container with this name, or was interrupted",
             where=f"container {found.name}",
-            hint="wait for it; if nothing is under way there, `qwendeploy down` removes it",
+            hint="wait for it to finish; if nothing runs there, `qwendeploy down` removes it",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the serving GPUs do while a server starts: a hang computes, but takes no more memory."""
+"""GPU load during a start: in a hang, utilization is high but memory does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image of a plan: present or pulled with progress, and pinned to the digest it has."""
+"""The image of a plan: present or pulled with progress, and pinned to its digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qwendeploy.running.daemon import told_as_environment
 if TYPE_CHECKING:
     from docker import DockerClient
 
-Told = Callable[[str, float | None], None]
+OnProgress = Callable[[str, float | None], None]
 """Receives what is going on and the share done, ``None`` if unknown."""
 
 
@@ -29,7 +29,7 @@ class Image:
     pulled: bool
 
 
-def ensure_image(client: DockerClient, reference: str, told: Told) -> Image:
+def ensure_image(client: DockerClient, reference: str, told: OnProgress) -> Image:
     """Return the image that ``reference`` names, pulled if it is not here.
 
     Raises:
@@ -56,7 +56,7 @@ def _described(image: Any, reference: str, *, pulled: bool) -> Image:
     return Image(image.id, reference, None, pulled)
 
 
-def _pull(client: DockerClient, reference: str, told: Told) -> None:
+def _pull(client: DockerClient, reference: str, told: OnProgress) -> None:
     """Pull and report the share of bytes that are here, over all layers."""
     import docker.errors
 
@@ -87,11 +87,11 @@ def _not_pulled(reference: str, text: str) -> EnvironmentProblem:
     if "not found" in low or "manifest unknown" in low or "denied" in low:
         hint = "check the name; a private image needs `docker login`"
     elif "no space left" in low:
-        hint = "make room: `docker system df` shows what takes the space"
+        hint = "free disk space; `docker system df` shows what uses it"
     else:
         hint = "check the network, or load the image with `docker load`"
     return EnvironmentProblem(
-        f"the image cannot be pulled; Docker says: {text.strip()}",
+        f"cannot pull the image; Docker says: {text.strip()}",
         where=f"image {reference}",
         hint=hint,
     )

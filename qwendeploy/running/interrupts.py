@@ -1,4 +1,4 @@
-"""Signals while something is half done: they unwind it, or wait until it is whole."""
+"""Signal handling during critical steps: abort cleanly, or wait until the step is complete."""
 
 from __future__ import annotations
 

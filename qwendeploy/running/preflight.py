@@ -1,4 +1,4 @@
-"""Before anything is pulled: is this the plan's machine, and does the doctor let it start?"""
+"""Checks before an image is pulled: the plan's machine, and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _room(plan: Plan, gpu: Gpu, name: str) -> None:
     needed = fraction * gpu.memory_mib
     if gpu.memory_free_mib < needed:
         raise EnvironmentProblem(
-            f"GPU {name} has {gpu.memory_free_mib / 1024:.1f} GiB free, the plan takes"
+            f"GPU {name} has {gpu.memory_free_mib / 1024:.1f} GiB free, the plan needs"
             f" {needed / 1024:.1f} GiB",
             where="nvidia-smi",
-            hint="end what holds the memory (`nvidia-smi` lists it), or plan with a lower --util",
+            hint="stop the processes that use it (see `nvidia-smi`), or plan with a lower --util",
         )

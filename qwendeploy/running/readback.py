@@ -22,7 +22,7 @@ from qwendeploy.running.images import Image
 
 @dataclass(frozen=True)
 class Check:
-    """One point: what was asked, what is applied, and the likely cause of a difference."""
+    """One setting: planned and applied value, and the likely cause of a difference."""
 
     what: str
     asked: str
@@ -34,36 +34,35 @@ class Check:
 
 
 CAUSES = {
-    "image": "the tag has moved, or another image carries it here; pin the digest",
-    "arguments": "somebody changed the container after it was made; `qwendeploy down`, then up",
-    "environment": "somebody changed the container after it was made; `qwendeploy down`, then up",
-    "GPUs": "a Docker hook or a default runtime changes devices; look at daemon.json",
+    "image": "the tag points to another image now; pin the digest",
+    "arguments": "the container was changed after creation; run `qwendeploy down`, then up",
+    "environment": "the container was changed after creation; run `qwendeploy down`, then up",
+    "GPUs": "a Docker hook or the default runtime changes devices; check daemon.json",
     "address": "the network publishes no ports (bridge off, or --network of another driver)",
-    "read-only root": "somebody changed the container after it was made",
+    "read-only root": "the container was changed after creation",
     "served model": "the image's entry point sets its own --served-model-name",
-    "checkpoint": "the image's entry point sets its own model, or the folder holds another one",
-    "max_model_len": "the engine lowered it to what the checkpoint or the cache allows,"
+    "checkpoint": "the image's entry point sets its own model, or the directory has another one",
+    "max_model_len": "the engine lowered it to the limit of the checkpoint or the cache,"
     " or the entry point overrides the flag",
     "prefix caching": "the image's entry point or its default overrides the flag",
-    "KV dtype": "the attention backend does not take the asked dtype, or the entry point"
-    " overrides it",
+    "KV dtype": "the attention backend does not support the dtype, or the entry point overrides it",
     "memory fraction": "the image's entry point overrides the flag",
-    "engine version": "the tag points at another build than the plan's",
+    "engine version": "the tag points to another build than the plan's",
     "tensor parallel": "the image's entry point overrides the flag",
     "replicas": "the image's entry point overrides the flag",
-    "drafting": "the engine dropped the draft: no draft weights in the checkpoint, or the entry"
+    "drafting": "the engine disabled drafting: the checkpoint has no draft weights, or the entry"
     " point overrides the flag",
-    "attention backend": "the asked backend does not support this model, dtype or card, so the"
-    " engine fell back",
-    "KV pool": "other programs hold memory of the cards, or the rest beside weights and cache is"
-    " larger than predicted; the pool is stored as evidence",
+    "attention backend": "the backend does not support this model, dtype or GPU, so the engine"
+    " fell back to another",
+    "KV pool": "other programs use GPU memory, or the engine needs more memory beside weights and"
+    " cache than predicted; the pool size is stored as evidence",
 }
-"""Likely cause of a difference, by point."""
+"""Likely cause of a difference, by setting."""
 
 
 @dataclass(frozen=True)
 class ServerPages:
-    """What the server tells of itself after the start."""
+    """What the server reports about itself after the start."""
 
     models: Any
     cache_config: dict[str, str]

@@ -1,4 +1,4 @@
-"""Key and token for the container: from the env file beside the plan, nowhere else."""
+"""API key and token for the container, read only from the env file beside the plan."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def read_secrets(launch: Launch, file: Path | None) -> dict[str, str]:
             held = variables(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as problem:
             raise UserError(
-                f"cannot be read: {getattr(problem, 'strerror', None) or problem}", where=str(file)
+                f"cannot read it: {getattr(problem, 'strerror', None) or problem}", where=str(file)
             ) from None
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise UserError(
-                f"others can read the secrets: mode {mode:04o}",
+                f"other users can read the secrets: mode {mode:04o}",
                 where=str(file),
                 hint=f"chmod 600 {file}",
             )
@@ -45,8 +45,8 @@ def read_secrets(launch: Launch, file: Path | None) -> dict[str, str]:
                 else "a checkpoint is gated"
             )
             raise UserError(
-                f"{name} is needed, since {reason}",
+                f"{name} is required because {reason}",
                 where=str(file) if file else "no secrets.env beside the plan",
-                hint="`qwendeploy generate PLAN -o DIR` writes one; up DIR/plan.yaml then uses it",
+                hint="`qwendeploy generate PLAN -o DIR` creates one; then run up DIR/plan.yaml",
             )
     return found

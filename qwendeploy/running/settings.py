@@ -1,4 +1,4 @@
-"""How a plan is started, beside what stands in it."""
+"""Settings of a start that are not part of the plan."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from qwendeploy.running.container_spec import (
     hub_directory,
 )
 from qwendeploy.running.daemon import connected, told_as_environment
-from qwendeploy.running.images import Image, Told, ensure_image
+from qwendeploy.running.images import Image, OnProgress, ensure_image
 from qwendeploy.running.interrupts import interrupts_wait, terminate_as_interrupt
 from qwendeploy.running.preflight import check_machine
 from qwendeploy.running.readback import Check, ServerPages, compare, server_pages
@@ -49,8 +49,8 @@ after every crash and with the daemon after a reboot. ``on-failure`` would do ne
 restarts over the container's whole life, and an engine that a shutdown ends in order stays down."""
 
 INTERRUPTED = (
-    "interrupted: the present container is started again when it has ended its requests"
-    f" (at most {places.STOP_S} s); once more ends them at once"
+    "interrupted: the previous container restarts after it has finished its requests"
+    f" (at most {places.STOP_S} s); press Ctrl-C again to abort them"
 )
 
 
@@ -77,7 +77,7 @@ class UpReport:
         return ExitCode.DONE if agree else ExitCode.REFUTED
 
 
-def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
+def up(plan: Plan, settings: UpSettings, told: OnProgress) -> UpReport:
     """Start the plan, wait until it serves, and compare what is applied with what was asked.
 
     Raises:
@@ -90,11 +90,11 @@ def up(plan: Plan, settings: UpSettings, told: Told) -> UpReport:
         raise DataError(
             "llama-server runs one replica per process, and `up` starts one",
             key="option.replicas",
-            hint="generate -f compose: it starts them behind a router",
+            hint="use generate -f compose, which starts several behind a router",
         )
     if launch.image is None:
         raise DataError(
-            "the plan names no image",
+            "the plan has no image",
             key="option.image",
             hint="recommend with --image, or generate a script for a virtual environment",
         )
@@ -113,7 +113,7 @@ def _up(
     launch: Launch,
     settings: UpSettings,
     secrets: Mapping[str, str],
-    told: Told,
+    told: OnProgress,
 ) -> UpReport:
     present = found.find(client, settings.name)
     wanted = fingerprint(launch, network=settings.network)
@@ -143,7 +143,7 @@ def _again(
     current: Any,
     settings: UpSettings,
     secrets: Mapping[str, str],
-    told: Told,
+    told: OnProgress,
 ) -> UpReport:
     """Report on a container that already runs this launch, waiting if it is still booting."""
     boot = wait_until_serving(current, launch, plan, told, timeout_s=settings.timeout_s)
@@ -156,7 +156,7 @@ def _again(
 
 
 def _ask(settings: UpSettings, before: dict[str, str], after: dict[str, str]) -> None:
-    lines = differences(before, after) or ["only what is not described differs"]
+    lines = differences(before, after) or ["other settings differ"]
     if settings.yes or (settings.confirm is not None and settings.confirm(lines)):
         return
     raise UserError(
@@ -185,7 +185,7 @@ class Swap:
 
 
 def _start(
-    swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: Told
+    swap: Swap, plan: Plan, settings: UpSettings, secrets: Mapping[str, str], told: OnProgress
 ) -> UpReport:
     try:
         if not _adopted(swap):
@@ -202,13 +202,13 @@ def _start(
         report = _report(plan, swap.launch, swap.new, swap.image, boot, secrets, did=did)
     except BaseException as problem:
         problem.add_note(
-            "the plan serves; what did not end is taking the name or the read back:"
-            " `qwendeploy up` again does both"
+            "the server runs, but renaming the container or checking its settings did not"
+            " finish: run `qwendeploy up` again"
         )
         raise
     if did != "replaced":
         return report
-    return replace(report, notes=(*report.notes, "the previous container is removed"))
+    return replace(report, notes=(*report.notes, "the previous container was removed"))
 
 
 def _adopted(swap: Swap) -> bool:
@@ -222,13 +222,13 @@ def _adopted(swap: Swap) -> bool:
     return True
 
 
-def _make_room(swap: Swap, told: Told) -> None:
+def _make_room(swap: Swap, told: OnProgress) -> None:
     """Remove the rest of an earlier attempt and stop the present container if it is in the way."""
     _discard(swap.present.upcoming)
     current = swap.present.current
     if current is None or not _runs(current) or not _in_the_way(current, swap.launch):
         return
-    told(f"stopping the present container: at most {places.STOP_S} s for its requests", None)
+    told(f"stopping the previous container: at most {places.STOP_S} s for its requests", None)
     swap.stopped = True
 
     def hurry(times: int) -> None:
@@ -265,9 +265,9 @@ def _create(swap: Swap, settings: UpSettings, secrets: Mapping[str, str]) -> Non
         hub.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise EnvironmentProblem(
-            f"the cache of the weights cannot be made: {problem.strerror}",
+            f"cannot create the cache directory of the weights: {problem.strerror}",
             where=str(hub),
-            hint="set HF_HOME to a directory with room for the weights",
+            hint="set HF_HOME to a writable directory with enough space for the weights",
         ) from None
     arguments = create_arguments(swap.launch, secrets=secrets, network=settings.network, hub=hub)
     with told_as_environment(f"container {settings.name}"):
@@ -298,8 +298,8 @@ def _take_over(swap: Swap) -> str:
     return "was started again" if swap.same else "replaced"
 
 
-def _undo(swap: Swap, problem: BaseException, told: Told) -> None:
-    """Remove the new container and start the present one again; tell what is left if that fails."""
+def _undo(swap: Swap, problem: BaseException, told: OnProgress) -> None:
+    """Remove the new container and restart the previous one; add a note if that fails."""
     current = swap.present.current
     try:
         if swap.new is None:
@@ -309,16 +309,16 @@ def _undo(swap: Swap, problem: BaseException, told: Told) -> None:
                 swap.new = there
         _discard(swap.new)
         if swap.stopped and current is not None:
-            told("starting the previous container again", None)
+            told("restarting the previous container", None)
             with told_as_environment(f"container {current.name}"):
                 current.start()
     except QwendeployError as second:
         left = f"{swap.launch.name}{found.NEXT}"
-        problem.add_note(f"{second.what}: {left} may be left; `qwendeploy down` removes it")
+        problem.add_note(f"{second.what}: {left} may still exist; `qwendeploy down` removes it")
         return
-    state = "the unfinished container is removed" if swap.new is not None else "nothing was started"
+    state = "the new container was removed" if swap.new is not None else "nothing was started"
     if swap.stopped:
-        state += "; the previous one runs again"
+        state += "; the previous one is running again"
     problem.add_note(state)
 
 
@@ -354,7 +354,7 @@ def _report(
     if image.digest is not None and not launch.pinned:
         notes.append(f"pinned: {image.reference}")
     elif image.digest is None:
-        notes.append(f"the image has no digest of a registry; its id is {image.id}")
+        notes.append(f"the image has no registry digest; its id is {image.id}")
     stored = evidence.store(plan, boot.log, pages.blocks, pages.boot_id)
     if stored is not None:
         notes.append(stored)

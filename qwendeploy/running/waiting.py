@@ -1,4 +1,4 @@
-"""From a started container to a server that answers, or to the reason why it does not."""
+"""Waiting for a started container until it is ready or has failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qwendeploy.running.daemon import told_as_environment
 from qwendeploy.running.gpu_load import GpuWatch
 
 if TYPE_CHECKING:
-    from qwendeploy.running.images import Told
+    from qwendeploy.running.images import OnProgress
 
 POLL_S = 0.3
 SILENT_S = 60.0
@@ -62,7 +62,7 @@ class FailedStart(QwendeployError):
 
 
 def wait_until_serving(
-    container: Any, launch: Launch, plan: Plan, told: Told, *, timeout_s: float | None
+    container: Any, launch: Launch, plan: Plan, told: OnProgress, *, timeout_s: float | None
 ) -> Boot:
     """Return once ``/health`` answers 200 on the published address.
 
@@ -154,7 +154,7 @@ def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
 
 
 def _expected(boot: Boot, plan: Plan) -> tuple[float | None, str]:
-    """Return the boot time that the plan expects, and which kind of boot it is of."""
+    """Return the start time that the plan expects, and whether it is a first or a warm start."""
     if boot.log.warm and plan.boot_warm_s is not None:
         return plan.boot_warm_s.value, "warm boot"
     if plan.boot_first_s is not None:
@@ -171,7 +171,7 @@ def _progress(boot: Boot, plan: Plan) -> str:
     if expected is not None:
         text += f" of about {expected:.0f} s ({kind})"
     silent = boot.seconds - boot.heard
-    return text if silent < SILENT_S else f"{text}; the log is silent for {silent:.0f} s"
+    return text if silent < SILENT_S else f"{text}; no log output for {silent:.0f} s"
 
 
 def _share(boot: Boot, plan: Plan) -> float | None:
@@ -186,28 +186,28 @@ def _ended(container: Any, boot: Boot) -> FailedStart:
     state = container.attrs["State"]
     how = f"exit code {state['ExitCode']}"
     if state.get("OOMKilled"):
-        how += ", killed for host memory"
+        how += ", killed because the host ran out of memory"
     if state.get("Error"):
         how += f": {state['Error']}"
     if state["ExitCode"] == KILLED and not state.get("OOMKilled"):
-        how += ", killed from outside: `dmesg` tells whether for host memory"
+        how += ", killed by SIGKILL: check `dmesg` for out of memory"
     found = causes(log.lines)
     return FailedStart(
-        f"the engine ended while {PHASES[log.phase]}, after {boot.seconds:.0f} s ({how})",
+        f"the engine exited while {PHASES[log.phase]}, after {boot.seconds:.0f} s ({how})",
         where=f"container {container.name}",
-        hint=_change(log, found) or "the lines above are the last ones of its log",
+        hint=_change(log, found) or "see the last log lines above",
         causes=found,
         lines=tuple(list(log.lines)[-LAST_LINES:]),
     )
 
 
 def _change(log: BootLog, found: tuple[Cause, ...]) -> str:
-    """Return the change to make, or the error to look at where no signature names the root."""
+    """Return the fix, or the first error of the log if no signature names the root cause."""
     if found and found[0].id not in consequences():
         return found[0].fix
     error = first_error(log.lines)
     if error is not None:
-        return f"the first error of its log: {error}"
+        return f"first error in the log: {error}"
     return found[0].fix if found else ""
 
 
@@ -216,15 +216,15 @@ def _hung(container: Any, boot: Boot, cards: dict[str, float], limit: float) -> 
     health = (container.attrs["State"].get("Health") or {}).get("Status", "unknown")
     published = container.attrs["NetworkSettings"]["Ports"].get(f"{CONTAINER_PORT}/tcp")
     if boot.log.phase == "serving" and not published:
-        hint = "the container's network publishes no port: start with another --network"
+        hint = "the container's network does not publish ports: start with another --network"
     else:
         hint = (
             _change(boot.log, found)
-            or "--timeout SECONDS waits longer; the lines above are the last ones of its log"
+            or "--timeout SECONDS waits longer; see the last log lines above"
         )
     return FailedStart(
-        f"the engine does not serve after {limit:.0f} s; it was {PHASES[boot.log.phase]}, its log"
-        f" silent for {boot.seconds - boot.heard:.0f} s (container health: {health})",
+        f"the engine is not ready after {limit:.0f} s; it is {PHASES[boot.log.phase]}, without log"
+        f" output for {boot.seconds - boot.heard:.0f} s (container health: {health})",
         where=f"container {container.name}",
         hint=hint,
         causes=found,

@@ -1,4 +1,4 @@
-"""``status``, ``logs`` and ``down``: what was started, told and ended."""
+"""``status``, ``logs`` and ``down``: state, output and removal of started containers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _status(container: Any) -> Status:
         state=str(container.status),
         health=health,
         serving=serving,
-        phase=PHASES[log.phase] if running else f"ended while {PHASES[log.phase]}",
+        phase=PHASES[log.phase] if running else f"exited while {PHASES[log.phase]}",
         image=found.details_of(container).get("image") or str(attributes["Config"]["Image"]),
         base_url=url,
         started_at=str(state["StartedAt"]),
@@ -139,7 +139,7 @@ def logs(name: str, *, follow: bool, tail: int | None) -> Iterator[str]:
         container = present.upcoming or present.current
         if container is None:
             raise EnvironmentProblem(
-                f"no container named {name} of ours is there",
+                f"qwendeploy has no container named {name}",
                 hint="`qwendeploy status` lists them",
             )
         with told_as_environment(f"container {container.name}"):

@@ -1,4 +1,4 @@
-"""What a run cannot say, told before minutes are spent on it."""
+"""Limits of a run, reported before the measurement starts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _out_of_reach(plan: Plan, settings: Settings) -> tuple[str, ...]:
     rate = predictions.aggregate_decode_tps
     if rate is None:
         why = elsewhere or predictions.reasons.get("aggregate_decode_tps", "no reason given")
-        return (f"the decode rate will be measured, not judged: not predicted, {why}",)
+        return (f"the decode rate is measured but not judged: no prediction, {why}",)
     if rate.half_width > WIDE:
         return (
-            f"the plan's own band of the decode rate is ±{rate.half_width:.0%}, wider than"
+            f"the plan's decode rate has a band of ±{rate.half_width:.0%}, wider than"
             f" ±{WIDE:.0%}: this run can refute it, not confirm it",
         )
     return ()
@@ -51,7 +51,7 @@ def make_room(streams: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < needed:
         raise EnvironmentProblem(
-            f"{streams} streams need {needed} open files, this host allows {hard}",
+            f"{streams} concurrent requests need {needed} open files, this host allows {hard}",
             where="ulimit -n",
-            hint="fewer streams (--c), or a higher limit",
+            hint="lower --c, or raise the limit",
         )

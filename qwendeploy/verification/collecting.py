@@ -8,12 +8,12 @@ from typing import Any
 from qwendeploy.documents import Fill, Plan, Step
 from qwendeploy.figures import Figure, Kind, exact
 from qwendeploy.verification.judging.quantities import RATE
-from qwendeploy.verification.settings import Point
+from qwendeploy.verification.settings import MeasuredPoint
 from qwendeploy.verification.wire.records import Record
 
 
 def collect_figures(
-    steps: Sequence[Step], point: Point
+    steps: Sequence[Step], point: MeasuredPoint
 ) -> tuple[dict[str, Figure | None], dict[str, str]]:
     """Return the figures of the operating point from the steps that measured them."""
     figures: dict[str, Figure | None] = {}

@@ -1,4 +1,4 @@
-"""What a plan says about the server to be measured: operating point, blocks, identity."""
+"""What a plan expects of the measured server: operating point, blocks, identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run may stand for a plan's option in the user's own table."""
+"""Whether a run may be imported into the user's table for a plan's option."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def plan_of_run(
         return None
     text = ", ".join(f"{what} {applied} instead of {asked}" for what, asked, applied in differences)
     raise UserError(
-        f"the server did not run the plan: {text}",
+        f"the server differs from the plan: {text}",
         where=str(run_file),
-        hint="state what ran (--gpu, --checkpoint, …) instead of the plan",
+        hint="state what ran (--gpu, --checkpoint, …) instead of using the plan",
     )
 
 

@@ -41,7 +41,7 @@ from qwendeploy.verification.wire.server import Surface
 from qwendeploy.verification.wire.target import Target, is_loopback
 from qwendeploy.verification.writer import write_run
 
-Told = Callable[[str, float | None], None]
+OnProgress = Callable[[str, float | None], None]
 SAVE_EVERY_S = 5.0
 
 
@@ -55,7 +55,7 @@ class Session:
         *,
         plan: Plan | None = None,
         directory: Path | None = None,
-        told: Told = lambda _text, _share: None,
+        told: OnProgress = lambda _text, _share: None,
         inputs: dict[str, Any] | None = None,
         run_id: str | None = None,
     ) -> None:
@@ -127,7 +127,7 @@ class Session:
                 try:
                     self.save()
                 except EnvironmentProblem as problem:
-                    self.warnings.append(f"the run is not on disk: {problem}")
+                    self.warnings.append(f"cannot write the run to disk: {problem}")
         return self.document()
 
     def enter(self, stage: str) -> None:
@@ -242,7 +242,7 @@ class Session:
             figures.update(pool_figures(self.plan, facts))
             if facts.kv_pool_blocks is None:
                 figures.setdefault("kv_pool_blocks", None)
-                reasons["kv_pool_blocks"] = "not offered by the server"
+                reasons["kv_pool_blocks"] = "not reported by the server"
         figures.update(reached_figures(steps, self.fill, self.plan))
         client = self._frozen_client or self.lateness.facts(
             self.loop_name, proxy=self.target.proxy is not None

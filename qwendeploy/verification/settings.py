@@ -84,7 +84,7 @@ EFFORT: dict[Level, Effort] = {
 
 
 @dataclass(frozen=True)
-class Point:
+class MeasuredPoint:
     """The operating point as it is measured."""
 
     concurrency: int
@@ -102,13 +102,13 @@ class Point:
         }
 
 
-def operating_point(plan: Plan | None, settings: Settings) -> Point:
+def operating_point(plan: Plan | None, settings: Settings) -> MeasuredPoint:
     """Return what is measured: the plan's point unless stated otherwise.
 
     Contexts are shared only as the plan runs them: with prefix caching and shared contexts.
     """
     if plan is None:
-        return Point(
+        return MeasuredPoint(
             settings.concurrency or 1,
             settings.context or 2048,
             settings.contexts or "separate",
@@ -116,7 +116,7 @@ def operating_point(plan: Plan | None, settings: Settings) -> Point:
         )
     point = plan.operating_point
     shared = point.contexts == "shared" and point.prefix_cache
-    return Point(
+    return MeasuredPoint(
         settings.concurrency or point.concurrency,
         settings.context or point.context,
         settings.contexts or ("shared" if shared else "separate"),

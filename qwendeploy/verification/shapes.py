@@ -1,4 +1,4 @@
-"""The loads beside the operating point's: ladders, cold prompts, whole requests, a soak."""
+"""Additional loads: ladders, cold prompts, whole requests, soak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def run_shapes(session: Session, client: Client, gpus: Gpus) -> None:
     for concurrency, context in rungs(session):
         if longest is not None and context > longest:
             session.warnings.append(
-                f"no rung of {context:,} tokens: the server holds {longest:,} a request"
+                f"ladder skips {context:,} tokens: the server allows {longest:,} per request"
             )
             continue
         session.enter(f"ladder c={concurrency} context={context}")

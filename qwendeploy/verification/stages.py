@@ -1,4 +1,4 @@
-"""What one run measures, in order: first token, decode, fill, gates, the further shapes."""
+"""The stages of a run, in order: first token, decode, fill, gates, additional loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qwendeploy.verification.wire.health import wait_for_health
 from qwendeploy.verification.wire.replicas import of_one_replica, scrape
 from qwendeploy.verification.wire.server import survey
 
-SERVER_GONE = "the server no longer answers"
+SERVER_GONE = "the server stopped responding"
 
 
 async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
@@ -34,7 +34,7 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
     """
     session.enter("waiting for the server")
     await wait_for_health(client, session.settings.wait_s, lambda text: session.told(text, None))
-    session.enter("asking what the server offers")
+    session.enter("reading the server's settings")
     replicas = session.plan.option.replicas if session.plan else 1
     makes = PromptMaker(content=session.point.content)
     session.surface = await survey(client, makes, replicas=replicas)
@@ -53,7 +53,7 @@ async def run_stages(session: Session, client: Client, gpus: Gpus) -> None:
         await _fill(session, client, gpus)
     else:
         asked = session.settings.fill is False
-        left_out = "left out as asked" if asked else f"--{session.settings.level} leaves it out"
+        left_out = "skipped as requested" if asked else f"skipped by --{session.settings.level}"
         session.fill = Fill(reason=left_out)
     if _wanted(session.settings.gates, session.effort.gates):
         session.enter("gates")
@@ -68,10 +68,10 @@ def _remarks(session: Session, client: Client) -> Iterator[str]:
     assert session.surface is not None
     facts = session.surface.facts
     if client.metrics_of_another:
-        yield "the metrics page counted none of the tokens of a trial: it is another server's"
+        yield "/metrics did not count the tokens of a trial request: it belongs to another server"
     if session.target.model is None and len(facts.served_models) > 1:
         served = len(facts.served_models)
-        yield f"the server lists {served} models: {facts.model} is measured (--model names another)"
+        yield f"the server lists {served} models: measuring {facts.model} (choose with --model)"
 
 
 def _check_room(session: Session) -> None:
@@ -80,9 +80,9 @@ def _check_room(session: Session) -> None:
     length = session.surface.facts.max_model_len
     if length is not None and session.point.context > length:
         raise UserError(
-            f"a context of {session.point.context} tokens is longer than the server's {length}",
+            f"a context of {session.point.context} tokens exceeds the server's limit of {length}",
             where=session.target.base_url,
-            hint="--ctx, or start the server with the plan's --max-model-len",
+            hint="lower --ctx, or start the server with the plan's --max-model-len",
         )
 
 
@@ -148,9 +148,9 @@ async def _alive(session: Session, client: Client) -> bool:
     try:
         page = await client.page("/health", timeout=10)
         answers = page.status < 500
-        told = f"/health answers {page.status}"
+        told = f"/health returns {page.status}"
     except (OSError, TimeoutError) as problem:
-        answers, told = False, str(problem) or "no answer"
+        answers, told = False, str(problem) or "no response"
     if not answers:
         session.gone = True
         session.warnings.append(f"{SERVER_GONE} ({told}), after: {session.stage}")
@@ -166,7 +166,7 @@ async def _note_restart(session: Session, client: Client) -> None:
         return
     await scrape(client)
     if client.restarted:
-        session.warnings.append(f"{RESTARTED}: its counters began anew")
+        session.warnings.append(f"{RESTARTED}: its counters were reset")
 
 
 def _wanted(asked: bool | None, usual: bool) -> bool:
@@ -179,13 +179,13 @@ async def _fill(session: Session, client: Client, gpus: Gpus) -> None:
     typical = plan.predictions.max_typical_context_tokens if plan else None
     if plan is None or typical is None or typical.value < 64:
         reason = plan.predictions.reasons.get("max_typical_context_tokens") if plan else None
-        session.fill = Fill(reason=reason or "no plan says which context is to be filled")
+        session.fill = Fill(reason=reason or "no plan, so no context to fill")
         return
     context = int(typical.value)
     if facts.max_model_len is not None:
         context = min(context, facts.max_model_len)
     option = plan.option
-    session.fill = Fill(reason="begun, not finished")
+    session.fill = Fill(reason="started but not finished")
     run = FillRun(
         client,
         session.surface,

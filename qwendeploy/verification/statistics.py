@@ -1,4 +1,4 @@
-"""Statistics of windows and requests, in plain arithmetic.
+"""Statistics of windows and requests.
 
 t intervals over windows or repeats; percentiles by linear interpolation, each with the sample size
 that an upper bound at 95 % confidence needs; drift as a weighted line through the windows.

@@ -1,4 +1,4 @@
-"""``verify`` as one function: run the session on its own loop, judge, name the causes."""
+"""``verify`` as one function: run the session, judge the run, find likely causes."""
 
 from __future__ import annotations
 
@@ -178,9 +178,9 @@ def report_on(run: RunDocument, plan: Plan | None, *, rate_only: bool = False) -
 def _without_plan(run: RunDocument) -> Overall:
     """Return what can be said of a run that no plan predicted: it came through, gates held."""
     failed = [gate.id for gate in run.gates if gate.outcome == "failed"]
-    text = "measured without a plan: nothing to confirm"
+    text = "measured without a plan: no prediction to confirm"
     if doubt := undecidable(run):
-        text += f"; the rate is not to be relied on: {doubt}"
+        text += f"; the rate is not reliable: {doubt}"
     if failed:
         return Overall(None, False, f"{text}; failed gates: {', '.join(failed)}", ExitCode.REFUTED)
     if run.status != "complete":

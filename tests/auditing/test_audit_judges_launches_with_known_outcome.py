@@ -138,14 +138,14 @@ def test_seats_and_steps_default_by_card(gpu: str, mib: int, seats: int, step: i
 @pytest.mark.parametrize(
     ("command", "machine", "why"),
     [
-        ("llama-server -m q.gguf", {}, "the memory model is vLLM's"),
-        (BASE, {"gpu": "AMD Instinct MI300X"}, "the memory model is of NVIDIA cards"),
-        (BASE, {"gpu": "Mystery Card 9000"}, "not known: the card's compute capability"),
-        (f"{BASE} -pp 2", {}, "pipeline-parallel ranks are not modelled"),
+        ("llama-server -m q.gguf", {}, "the memory model covers vLLM only"),
+        (BASE, {"gpu": "AMD Instinct MI300X"}, "the memory model covers NVIDIA GPUs only"),
+        (BASE, {"gpu": "Mystery Card 9000"}, "unknown: compute capability of the GPU"),
+        (f"{BASE} -pp 2", {}, "the memory model does not cover pipeline parallelism"),
         (
             BASE.replace("--max-model-len 131072", "--max-model-len $LENGTH"),
             {"gpu": "Mystery Card 9000"},
-            "not known: --max-model-len, the card's compute capability",
+            "unknown: --max-model-len, compute capability of the GPU",
         ),
     ],
 )

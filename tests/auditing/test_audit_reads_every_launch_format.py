@@ -265,11 +265,11 @@ def test_a_directory_gives_every_launch_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "file", "line", "said"),
     [
-        ("vllm serve 'm\n--x\n", "run.sh", "run.sh:1", "never closed"),
+        ("vllm serve 'm\n--x\n", "run.sh", "run.sh:1", "missing closing quote"),
         ("docker run --gpus all\n", "run.sh", "run.sh:1", "no image"),
-        ("docker run --name\n", "run.sh", "run.sh:1", "lacks its value"),
-        ("echo hello\n", "run.sh", "run.sh", "no server launch"),
-        ("", "run.sh", "run.sh", "no server launch"),
+        ("docker run --name\n", "run.sh", "run.sh:1", "has no value"),
+        ("echo hello\n", "run.sh", "run.sh", "no server command"),
+        ("", "run.sh", "run.sh", "no server command"),
         ("services: {a: [}\n", "c.yml", "c.yml:1", "not valid YAML"),
         ("services:\n  a: !!python/object/apply:os.system [id]\n", "c.yml", "c.yml:2", "tag"),
         ("services:\n  a: !x {image: y}\n", "c.yml", "c.yml:2", "tag"),
@@ -306,7 +306,8 @@ def test_flags_of_sglang_are_said_to_be_unread() -> None:
     text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3.6-27B-FP8 --tp-size 2\n"
     audit = audit_launches(read_launch_text(text, "s.sh"), Context(), compare=False)
     assert "SGLang" in audit.launches[0].unread[0]
-    assert "not judged" in audit_text(audit) and "starts and does" not in audit_text(audit)
+    assert "only image, ports and GPUs were checked" in audit_text(audit)
+    assert "starts and runs" not in audit_text(audit)
 
 
 def test_what_powershell_writes_is_read() -> None:

@@ -69,7 +69,7 @@ def test_a_script_is_no_page() -> None:
 
 
 def test_a_page_without_a_launch_says_so() -> None:
-    with pytest.raises(UserError, match="no server launch found"):
+    with pytest.raises(UserError, match="no server command found"):
         read_launch_text("# Notes\n\nvllm serve is nice\n", "notes.md")
 
 

@@ -68,7 +68,7 @@ def test_a_bus_makes_no_broken_box_usable() -> None:
 def test_a_bus_without_a_card_of_the_maker_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lspci.txt"
     path.write_text(LSPCI.split("\n")[0], encoding="utf-8")
-    with pytest.raises(UserError, match="recognised"):
+    with pytest.raises(UserError, match="recognizable"):
         machine_from_files([path], catalogue=gpus())
 
 

@@ -25,16 +25,16 @@ from qwendeploy.tables.gpus import gpus
 XML = (Path(__file__).parents[1] / "data/hardware/h200-x2-nv18/nvidia-smi.xml").read_bytes()
 
 REFUSED = [
-    pytest.param(b"", "recognised", id="empty"),
-    pytest.param(b"\n\n   \n", "recognised", id="blank"),
+    pytest.param(b"", "recognizable", id="empty"),
+    pytest.param(b"\n\n   \n", "recognizable", id="blank"),
     pytest.param(b"\x7fELF\x02\x01\x00\x00" * 500, "binary", id="program"),
     pytest.param(bytes(range(256)) * 64, "binary", id="all bytes"),
     pytest.param(b"x" * (MAX_BYTES + 1), "larger", id="too large"),
-    pytest.param("привет, мир; 你好；hallo".encode(), "recognised", id="other text"),
-    pytest.param("Grüße".encode("latin-1"), "recognised", id="latin-1"),
-    pytest.param(b"<html><body>GPU 0: none</body></html>", "recognised", id="html"),
-    pytest.param(b"name,price\nNVIDIA,12\nAMD,3\n", "recognised", id="foreign csv"),
-    pytest.param(b"{}", "recognised", id="json"),
+    pytest.param("привет, мир; 你好；hallo".encode(), "recognizable", id="other text"),
+    pytest.param("Grüße".encode("latin-1"), "recognizable", id="latin-1"),
+    pytest.param(b"<html><body>GPU 0: none</body></html>", "recognizable", id="html"),
+    pytest.param(b"name,price\nNVIDIA,12\nAMD,3\n", "recognizable", id="foreign csv"),
+    pytest.param(b"{}", "recognizable", id="json"),
     pytest.param(
         b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><nvidia_smi_log></nvidia_smi_log>',
         "entities",
@@ -207,7 +207,7 @@ def test_pipe_is_read_and_an_empty_one_is_not_waited_for(tmp_path: Path) -> None
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     started = time.monotonic()
-    with pytest.raises(UserError, match="recognised"):
+    with pytest.raises(UserError, match="recognizable"):
         machine_from_files([pipe], catalogue=gpus())
     assert time.monotonic() - started < 5
 

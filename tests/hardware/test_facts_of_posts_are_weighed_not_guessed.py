@@ -29,7 +29,7 @@ def test_tools_of_other_makers_are_named_not_read() -> None:
     text = "==== ROCm System Management Interface ====\nGPU[0] : Card series: Instinct MI300X\n"
     reading = read_text(text, "text")
     assert reading.is_empty()
-    assert "another maker" in reading.notes[0]
+    assert "another vendor" in reading.notes[0]
 
 
 def test_a_bare_number_is_memory_only_where_the_card_has_as_much() -> None:

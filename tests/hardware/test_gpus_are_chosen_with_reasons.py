@@ -57,7 +57,7 @@ def test_display_mig_and_odd_cards_stay_out_if_others_suffice() -> None:
     choice = choose_gpus(box, 2, catalogue=gpus())
     assert choice.indices == (2, 3)
     said = {reason.index: reason.reason for reason in choice.reasons}
-    assert "display" in said[0] and "unlike" in said[1]
+    assert "display" in said[0] and "another model" in said[1]
 
 
 def test_whole_card_comes_before_a_mig_parent() -> None:
@@ -92,7 +92,7 @@ def test_pair_with_nvlink_or_of_one_node_is_preferred() -> None:
 def test_devices_override_preference_but_not_a_fault() -> None:
     box = machine("a40-8x-gpu4-all-err")
     assert choose_gpus(box, None, (7, 2), catalogue=gpus()).indices == (7, 2)
-    for devices, words in [((4,), "faulty"), ((9,), "not in this"), ((1, 1), "twice")]:
+    for devices, words in [((4,), "faulty"), ((9,), "no GPU 9"), ((1, 1), "twice")]:
         with pytest.raises(UserError, match=words):
             choose_gpus(box, None, devices, catalogue=gpus())
     with pytest.raises(UserError, match="--gpus says 2"):
@@ -100,7 +100,7 @@ def test_devices_override_preference_but_not_a_fault() -> None:
 
 
 def test_more_than_there_are_is_refused() -> None:
-    with pytest.raises(UserError, match="3 GPUs are asked for and 2 can serve"):
+    with pytest.raises(UserError, match="3 GPUs are requested and 2 can serve"):
         choose_gpus(machine("a100-pcie-4x-two-err"), 3, catalogue=gpus())
 
 
@@ -149,14 +149,14 @@ def test_stated_machine_is_what_was_said(
 
 
 REFUSED = [
-    ("RTX 6000", {}, "unlike cards"),
+    ("RTX 6000", {}, "is ambiguous"),
     ("RTX 5090 Ti", {}, "did you mean"),
-    ("banana", {}, "no card is known"),
+    ("banana", {}, "unknown GPU"),
     ("RTX 4090", {"count": 2, "nvlink": True}, "no NVLink"),
     ("RTX 3090", {"nvlink": True}, "two or more"),
     ("2x RTX 3090", {"count": 4}, "states 2"),
     ("RTX 3090", {"driver": "latest"}, "driver version"),
-    ("RTX 3090", {"vram_gib": 0.0}, "no memory"),
+    ("RTX 3090", {"vram_gib": 0.0}, "not a plausible"),
 ]
 
 

@@ -135,7 +135,7 @@ def test_replicas_of_one_process_take_the_gpus_in_the_order_of_the_pairs(kind: s
 
 def test_plan_says_which_gpus_serve_and_why_the_others_do_not() -> None:
     made = plan(box(3, {(1, 2): "NV4"}, display="0"), tp=2)
-    said = "1, 2: able and best placed, joined by NV4; not 0: drives a display"
+    said = "1, 2: usable and best placed, connected by NV4; not 0: drives a display"
     assert choice_text(made.machine, made.gpu_indices) == said
     assert f"GPUs {said}" in made.reasons
     assert not [line for line in plan(box(2, {}), tp=2).reasons if line.startswith("GPUs")]

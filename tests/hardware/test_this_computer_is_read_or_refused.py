@@ -52,7 +52,7 @@ BROKEN = [
     pytest.param({"nvidia-smi": MISMATCH, "nvidia-smi -q -x": MISMATCH}, "mismatch", id="mismatch"),
     pytest.param({"nvidia-smi": "No devices were found"}, "No devices", id="no devices"),
     pytest.param({"nvidia-smi": Ran(9, "Segmentation fault")}, "exit 9", id="crash"),
-    pytest.param({"nvidia-smi": Ran(-1, "", timed_out=True)}, "did not end", id="hangs"),
+    pytest.param({"nvidia-smi": Ran(-1, "", timed_out=True)}, "timed out", id="hangs"),
 ]
 
 

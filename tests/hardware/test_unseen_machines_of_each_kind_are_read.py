@@ -297,7 +297,7 @@ def test_idle_link_is_not_the_links_ability() -> None:
 def test_program_list_is_no_list_of_gpus() -> None:
     text = "pid, process_name, used_gpu_memory [MiB]\n4711, NVIDIA Overlay, 512 MiB"
     assert read(TWO_3090, text).count == 2
-    with pytest.raises(UserError, match="recognised"):
+    with pytest.raises(UserError, match="recognizable"):
         machine_from_files_text(text)
 
 

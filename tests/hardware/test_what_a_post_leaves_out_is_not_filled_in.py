@@ -24,7 +24,7 @@ def test_a_name_cut_to_the_brand_is_no_card(total: int, cap: int) -> None:
     machine = read(table([row(0, "NVIDIA GeForce ...", total=total, sensors=sensors)]))
     (gpu,) = machine.gpus
     assert (gpu.model, gpu.compute_capability, gpu.memory_mib) == (None, None, total)
-    assert machine.usable is None and "name the card" in machine.usable_reason
+    assert machine.usable is None and "state the GPU model" in machine.usable_reason
 
 
 @pytest.mark.parametrize(

@@ -317,5 +317,5 @@ def test_run_of_a_server_that_ran_something_else_is_refused(box: Box) -> None:
     path.write_text(run.model_copy(update={"server": other}).model_dump_json(by_alias=True))
     ran = box.run("data", "import", path, "--plan", box.folder / "plan.yaml")
     assert ran.code == 2
-    assert "did not run the plan" in ran.err
+    assert "differs from the plan" in ran.err
     assert "measured-here" not in box.plan().model_dump_json()

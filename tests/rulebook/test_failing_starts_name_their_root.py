@@ -96,7 +96,7 @@ NAMED = [
             " memory 21.4 GiB."
         ),
         "memory-changed-while-profiling",
-        "one server after the other",
+        "one after another",
     ),
     # ranks
     (

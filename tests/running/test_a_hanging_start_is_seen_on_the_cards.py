@@ -92,7 +92,7 @@ def test_without_nvml_nothing_is_claimed() -> None:
     assert watched(Cards(100, fails=True), 90) == {}
 
 
-@pytest.mark.parametrize(("heard", "told"), [(195.0, ""), (20.0, "the log is silent for 180 s")])
+@pytest.mark.parametrize(("heard", "told"), [(195.0, ""), (20.0, "no log output for 180 s")])
 def test_silence_of_the_log_is_told_while_it_lasts(heard: float, told: str) -> None:
     boot = Boot(BootLog().read_all(["Capturing CUDA graph"]), seconds=200.0, heard=heard)
 

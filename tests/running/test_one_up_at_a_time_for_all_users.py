@@ -73,7 +73,7 @@ def test_users_share_the_lock(mask: int, common_folder: Path) -> None:
             told = outcome(take, user=NOBODY)
     finally:
         os.umask(before)
-    assert "another `qwendeploy up` for test is under way" in told
+    assert "another `qwendeploy up` for test is running" in told
 
     # what another user left is used all the same, and goes when its owner uses it
     path = lock_path(HOST, "test")

@@ -69,13 +69,13 @@ def test_root_that_no_signature_knows_is_quoted_from_above_the_last_lines(box: B
     with pytest.raises(FailedStart) as failed:
         starting.up(box.plan(script=script), box.settings(), box.tell)
 
-    assert failed.value.hint == "the first error of its log: KeyError: 'layers.0.weight_scale'"
+    assert failed.value.hint == "first error in the log: KeyError: 'layers.0.weight_scale'"
     assert not any("KeyError" in line for line in failed.value.lines)
     assert box.names() == []
 
 
 def test_killed_engine_says_where_to_look(box: Box) -> None:
-    with pytest.raises(FailedStart, match="killed from outside: `dmesg`"):
+    with pytest.raises(FailedStart, match="killed by SIGKILL: check `dmesg`"):
         starting.up(box.plan(script={"end_in": "weights", "code": 137}), box.settings(), box.tell)
 
 
@@ -90,11 +90,11 @@ def test_crash_is_told_with_phase_cause_and_change(
 
     assert (said.code, said.out) == (1, "")
     assert f"  | {line}" in said.err
-    assert re.search(rf"the engine ended while .*exit code {code}", said.err)
+    assert re.search(rf"the engine exited while .*exit code {code}", said.err)
     if cause is not None:
         assert f"[{cause}]" in said.err
-        assert "change: " in said.err
-    assert "state: the unfinished container is removed" in said.err
+        assert "fix: " in said.err
+    assert "state: the new container was removed" in said.err
     assert "Traceback" not in said.err
     assert box.names() == []
 
@@ -112,7 +112,7 @@ def test_largest_length_that_fits_is_in_the_message(box: Box) -> None:
 
 
 def test_hang_is_told_after_the_time_given(box: Box) -> None:
-    with pytest.raises(FailedStart, match="does not serve after 3 s; it was capturing CUDA"):
+    with pytest.raises(FailedStart, match="is not ready after 3 s; it is capturing CUDA"):
         starting.up(box.plan(script={"hang_in": "graphs"}), box.settings(timeout_s=3), box.tell)
 
     assert box.names() == []
@@ -142,9 +142,14 @@ def test_port_in_use_is_an_environment_problem(box: Box) -> None:
     ("changes", "settings", "complaint"),
     [
         pytest.param({"image": "stand-in/absent:v1"}, {}, "cannot be pulled", id="no-image"),
-        pytest.param({}, {"network": "absent"}, "does not know the network", id="no-network"),
         pytest.param(
-            {"checkpoint": "/srv/absent/model"}, {}, "not on this machine", id="no-checkpoint"
+            {}, {"network": "absent"}, "the Docker network does not exist", id="no-network"
+        ),
+        pytest.param(
+            {"checkpoint": "/srv/absent/model"},
+            {},
+            "does not exist on this machine",
+            id="no-checkpoint",
         ),
     ],
 )
@@ -176,7 +181,7 @@ def test_start_that_somebody_else_has_under_way_is_left_alone(box: Box) -> None:
     with pytest.raises(EnvironmentProblem, match="another `up` is starting") as problem:
         starting.up(other, box.settings(yes=True), tell)
 
-    assert "the previous one runs again" in " ".join(problem.value.__notes__)
+    assert "the previous one is running again" in " ".join(problem.value.__notes__)
     assert sorted(box.names()) == ["test", "test-next"]
     assert box.attributes("test-next")["Config"]["Labels"] == labels
 
@@ -194,7 +199,7 @@ def test_hub_directory_that_cannot_be_made_is_named(
     (box.folder / "file").write_text("x")
     monkeypatch.setenv("HF_HOME", str(box.folder / "file" / "hub"))
 
-    with pytest.raises(EnvironmentProblem, match="cache of the weights"):
+    with pytest.raises(EnvironmentProblem, match="cache directory of the weights"):
         starting.up(box.plan(), box.settings(), box.tell)
 
     assert box.names() == []
@@ -255,7 +260,7 @@ def test_old_container_runs_again_when_the_new_one_fails(box: Box) -> None:
     with pytest.raises(FailedStart) as failed:
         starting.up(broken, box.settings(yes=True), box.tell)
 
-    assert "the previous one runs again" in " ".join(failed.value.__notes__)
+    assert "the previous one is running again" in " ".join(failed.value.__notes__)
     assert box.names() == ["test"]
     assert box.attributes()["Id"] == old.container_id
     assert box.attributes()["State"]["Running"] is True
@@ -299,7 +304,7 @@ def test_no_daemon_is_one_message(
         said = run(*words)
         assert (said.code, said.out) == (4, "")
         assert said.err == (
-            "error: the Docker daemon does not answer (start it with `systemctl start docker`,"
+            "error: cannot connect to the Docker daemon (start it with `systemctl start docker`,"
             " or set DOCKER_HOST)\n"
         )
 
@@ -316,7 +321,9 @@ def test_daemon_that_goes_away_while_starting(
             if text.startswith("capturing") and own.process and own.process.poll() is None:
                 own.kill()
 
-        with pytest.raises(EnvironmentProblem, match="daemon does not answer") as problem:
+        with pytest.raises(
+            EnvironmentProblem, match="cannot connect to the Docker daemon"
+        ) as problem:
             starting.up(box.plan(script={"hang_in": "graphs"}), box.settings(), tell)
 
         assert "test-next may be left" in " ".join(problem.value.__notes__)

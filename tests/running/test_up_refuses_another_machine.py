@@ -62,7 +62,7 @@ def test_other_kind_of_gpu_is_named() -> None:
 
 
 def test_memory_that_is_taken_is_told_in_gib() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"has 58\.6 GiB free, the plan takes 81\.3 GiB"):
+    with pytest.raises(EnvironmentProblem, match=r"has 58\.6 GiB free, the plan needs 81\.3 GiB"):
         check(report(changed(memory_free_mib=60000)))
     check(report(changed(memory_free_mib=60000)), occupied=True)
 
@@ -123,12 +123,12 @@ def test_token_in_the_secrets_is_a_token() -> None:
         ("unknown or invalid runtime name: nvidia", "cannot give GPUs", "nvidia-ctk"),
         (
             "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=7",
-            "does not know the plan's GPUs",
+            "does not find the plan's GPUs",
             "recommend",
         ),
-        ("network qd not found", "does not know the network", "network ls"),
+        ("network qd not found", "the Docker network does not exist", "network ls"),
         ("write /x: no space left on device", "the disk is full", "docker system df"),
-        ("something new", "Docker refuses: something new", ""),
+        ("something new", "Docker returns an error: something new", ""),
     ],
 )
 def test_refusal_of_docker_is_explained(text: str, what: str, hint: str) -> None:
@@ -142,9 +142,9 @@ def test_refusal_of_docker_is_explained(text: str, what: str, hint: str) -> None
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("PermissionError: [Errno 13] Permission denied", "closed to this user"),
-        ("FileNotFoundError: [Errno 2] No such file", "does not answer"),
-        ("UnixHTTPConnectionPool: Read timed out. (read timeout=120)", "did not answer within"),
+        ("PermissionError: [Errno 13] Permission denied", "permission denied on the Docker socket"),
+        ("FileNotFoundError: [Errno 2] No such file", "cannot connect to the Docker daemon"),
+        ("UnixHTTPConnectionPool: Read timed out. (read timeout=120)", "did not respond within"),
     ],
 )
 def test_unreachable_daemon_is_told_apart(text: str, what: str) -> None:

@@ -123,7 +123,7 @@ def test_command_line_from_up_to_down(box: Box, run: Callable[..., Any]) -> None
     assert len(logs.out.splitlines()) == 3
     assert down.out.splitlines()[0] == "removed test"
     assert "qwendeploy-vllm" in down.out
-    assert (again.code, again.out.splitlines()[0]) == (0, "nothing named test is here")
+    assert (again.code, again.out.splitlines()[0]) == (0, "nothing named test found")
     assert nothing.code == 4
     assert no_logs.code == 4
     assert box.names() == []

@@ -52,7 +52,7 @@ def test_interrupted_start_leaves_no_container(box: Box, number: signal.Signals)
     out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (130, "")
-    assert "state: the unfinished container is removed" in err
+    assert "state: the new container was removed" in err
     assert "Traceback" not in err
     assert box.names() == []
 
@@ -159,8 +159,8 @@ def test_interrupt_while_the_old_server_ends_is_told_and_can_be_hurried(box: Box
         starting.up(box.plan(port=first.port), box.settings(yes=True), tell)
 
     assert time.monotonic() - begin < 20
-    assert "the previous one runs again" in " ".join(interrupt.value.__notes__)
-    assert any("once more ends them" in text for text in box.told)
+    assert "the previous one is running again" in " ".join(interrupt.value.__notes__)
+    assert any("press Ctrl-C again to abort them" in text for text in box.told)
     assert box.names() == ["test"]
     attributes = box.attributes()
     assert (attributes["Id"], attributes["State"]["Running"]) == (old.container_id, True)

@@ -59,7 +59,7 @@ def test_a_server_that_ran_otherwise_is_not_described_by_its_plan(box: Box) -> N
     path = written(box.folder, run, plan=plan, server=other)
     ran = box.run("data", "import", path)
     assert ran.code == 2
-    assert "did not run the plan: max_model_len 4096" in ran.err
+    assert "differs from the plan: max_model_len 4096" in ran.err
     assert box.run("data", "import", path, *MACHINE[:4], "--quant", "fp8").code == 0
 
 

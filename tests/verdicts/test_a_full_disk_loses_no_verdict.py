@@ -60,7 +60,9 @@ def test_a_disk_that_fills_up_ends_no_measurement(
             known.url, small_plan(), rate_only=True, calm=True, directory=tmp_path / "run"
         )
     assert report.exit_code == 0, report.statement
-    assert any("is not on disk" in text and "No space left" in text for text in run.warnings)
+    assert any(
+        "cannot write the run to disk" in text and "No space left" in text for text in run.warnings
+    )
     stored = RunDocument.model_validate_json((tmp_path / "run" / "run.json").read_bytes())
     assert stored.status == "incomplete"
 

@@ -18,11 +18,9 @@ from plan_samples import figure  # isort: skip
     ("tokens", "rate", "outcome", "words"),
     [
         # 50 steps a second: 3 streams x 2 tokens; the plan assumes 2.4 to 3.4 tokens a step
-        pytest.param("3,1,2", 440, "refuted", "by the drafts alone", id="text-takes-fewer"),
-        pytest.param(
-            "3,1,2", 800, "refuted", "tokens a step of this run the band is", id="steps-slower"
-        ),
-        pytest.param("4", 400, "refuted", "by the drafts alone", id="text-takes-more"),
+        pytest.param("3,1,2", 440, "refuted", "by draft acceptance alone", id="text-takes-fewer"),
+        pytest.param("3,1,2", 800, "refuted", "tokens per step the band is", id="steps-slower"),
+        pytest.param("4", 400, "refuted", "by draft acceptance alone", id="text-takes-more"),
         pytest.param("1", 440, "refuted", "hardly a draft", id="drafts-do-not-work"),
         pytest.param("3", 700, "refuted", "below the band", id="as-assumed"),
     ],
@@ -33,7 +31,7 @@ def test_a_rate_is_judged_with_the_drafts_of_the_run(
     with known_server(tmp_path, *POOL, "--tokens", tokens) as known:
         run, report = verified(known.url, small_plan(rate, 0.1), rate_only=True, calm=True)
     assert report.outcome == outcome, report.statement
-    if words == "by the drafts alone":
+    if words == "by draft acceptance alone":
         assert report.causes[0].id in ("low-acceptance", "high-acceptance")
     verdict = report.verdicts[0]
     assert words in verdict.reason
@@ -64,4 +62,4 @@ def test_a_run_of_other_text_is_judged_by_the_range_over_text(
     assert verdicts["aggregate_decode_tps_over_content"].outcome == "confirmed"
     rate = verdicts["aggregate_decode_tps"]
     assert rate.outcome == ("confirmed" if content is Content.MIXED else "inconclusive")
-    assert content is Content.MIXED or "mixed text, this run is of code" in rate.reason
+    assert content is Content.MIXED or "mixed content, this run used code" in rate.reason

@@ -47,7 +47,7 @@ except KeyboardInterrupt:
 """
 
 STAGES = {
-    "asking what the server offers": ("", 1),
+    "reading the server's settings": ("", 1),
     "cold prompt 1": ("first token", 1),
     "settling": ("decode", 1),
     "window 1": ("decode", 1),
@@ -89,7 +89,7 @@ def test_what_was_measured_stays(tmp_path: Path, at: str) -> None:
     if at == "gates: needle":
         assert len(run.gates) >= 10
     if at == "fill: ":
-        assert not run.fill.tested and run.fill.reason == "begun, not finished"
+        assert not run.fill.tested and run.fill.reason == "started but not finished"
     if at == "mixed: ":
         (loop,) = [step for step in run.steps if step.shape == "mixed"]
         assert loop.status in ("incomplete", "failed")

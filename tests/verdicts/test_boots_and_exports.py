@@ -73,7 +73,7 @@ def test_self_test_finds_the_client_right_here() -> None:
     assert found.ceiling == 16
     assert all(abs(rung.ttft_error_ms) < 30 for rung in found.rungs)
     text = self_test_text(found)
-    assert "right within 1 % up to 16 streams" in text
+    assert "within 1 % up to 16 concurrent requests" in text
 
 
 def test_self_test_names_the_first_rung_that_is_wrong() -> None:

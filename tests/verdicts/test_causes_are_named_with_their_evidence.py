@@ -53,12 +53,12 @@ CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "fewer-streams": (("--max-num-seqs", "2"), unchanged, "seats"),
     "preemptions": (("--blocks", "54", "--block-tokens", "80"), unchanged, "preemptions"),
     "not-drafting": (("--draftless",), unchanged, "stood still"),
-    "low-acceptance": (("--tokens", "1"), unchanged, "1.00 tokens a step"),
-    "high-acceptance": (("--tokens", "4"), unchanged, "4.00 tokens a step"),
+    "low-acceptance": (("--tokens", "1"), unchanged, "1.00 tokens per step"),
+    "high-acceptance": (("--tokens", "4"), unchanged, "4.00 tokens per step"),
     "failed-requests": (fault("reset", after=60), unchanged, "1 x cut of 4 requests"),
     "wrong-usage": (fault("wrong_usage", value=0.3), unchanged, "output tokens in"),
     "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
-    "slow-path": (("--path-ms", "80"), unchanged, "by the server's own histogram"),
+    "slow-path": (("--path-ms", "80"), unchanged, "in the server's histogram"),
     "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),
     "falling-rate": (("--drift-per-minute", "4"), unchanged, "a minute"),
     "capture-exceeded": ((), with_option(capture_size=8), "3 streams x 4 tokens = 12"),
@@ -81,10 +81,12 @@ def test_a_cause_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "evidence"),
     [
-        pytest.param(("--max-num-seqs", "2"), "the pool had room: the seats", id="seats"),
-        pytest.param(("--blocks", "32"), "without room for one stream more", id="pool"),
+        pytest.param(("--max-num-seqs", "2"), "the KV pool had room: max-num-seqs", id="seats"),
+        pytest.param(("--blocks", "32"), "without room for another request", id="pool"),
         pytest.param(
-            ("--max-num-seqs", "2", "--absent", "/metrics"), "no queue is shown", id="silent"
+            ("--max-num-seqs", "2", "--absent", "/metrics"),
+            "the server shows no queue",
+            id="silent",
         ),
     ],
 )
@@ -95,7 +97,7 @@ def test_streams_that_wait_are_told_for_what(
     with known_server(tmp_path, *POOL, *settings) as known:
         _, report = verified(known.url, small_plan(), repeats=1)
     cause = named(report.causes, "fewer-streams")
-    assert cause.text == "only 2 of 3 streams ran at once"
+    assert cause.text == "only 2 of 3 requests ran at once"
     assert evidence in cause.evidence
 
 
@@ -156,7 +158,7 @@ def test_short_requests_of_others_are_seen_by_their_ends(tmp_path: Path) -> None
     with known_server(tmp_path, *settings) as known, another_user(known, tokens=8):
         _, report = verified(known.url, small_plan(), repeats=1, window_s=1.2)
     assert report.outcome == "inconclusive", report.statement
-    assert "of others in every window" in report.verdicts[0].reason
+    assert "other clients' requests in every window" in report.verdicts[0].reason
     assert named(report.causes, "other-traffic").evidence
 
 
@@ -183,7 +185,7 @@ def test_others_are_seen_where_tokens_are_not_counted(tmp_path: Path) -> None:
         _, report = verified(known.url, small_plan(), repeats=1)
     assert "5 requests ran, 3 of them" in named(report.causes, "other-traffic").evidence
     assert report.outcome == "inconclusive"
-    assert "of others in every window" in report.verdicts[0].reason
+    assert "other clients' requests in every window" in report.verdicts[0].reason
 
 
 def test_a_slow_client_is_named_and_decides_nothing(
@@ -194,7 +196,7 @@ def test_a_slow_client_is_named_and_decides_nothing(
         _, report = verified(known.url, small_plan(), repeats=1)
     assert "of a core" in named(report.causes, "client-bound").evidence
     assert report.outcome == "inconclusive"
-    assert "client was the limit" in report.verdicts[0].reason
+    assert "client was the bottleneck" in report.verdicts[0].reason
 
 
 def test_a_client_that_wakes_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,4 +242,4 @@ def test_a_proxy_and_a_busy_host_are_named(tmp_path: Path) -> None:
     client = run.client.model_copy(update={"proxy": True, "load_average": 1e4})
     found = causes.likely_causes(run.model_copy(update={"client": client}), None)
     assert {cause.id for cause in found} == {"proxy", "host-busy"}
-    assert len({signature.__name__ for signature in causes.SIGNATURES}) == len(causes.SIGNATURES)
+    assert len({check.__name__ for check in causes.CAUSE_CHECKS}) == len(causes.CAUSE_CHECKS)

@@ -74,7 +74,10 @@ def outcomes(found: RunDocument, plan: Plan | None = None) -> dict[str, tuple[st
 def test_quiet_rungs_do_not_hide_others_at_the_operating_point() -> None:
     rung = step(concurrency=1, rate=100)
     found = outcomes(run(step(BUSY, BUSY, BUSY), rung))
-    assert found[RATE] == ("inconclusive", "the server ran requests of others in every window")
+    assert found[RATE] == (
+        "inconclusive",
+        "the server handled other clients' requests in every window",
+    )
     assert found[f"{RATE} c=1 context=600"][0] == "confirmed"
 
 
@@ -101,7 +104,7 @@ def test_windows_beside_others_are_left_out_while_enough_are_left() -> None:
     assert judged_windows([*alone, BUSY]) == alone
     assert judged_windows([BUSY, window(300)]) == [BUSY, window(300)]
     assert doubt_of(step(*alone, BUSY)) == ""
-    assert "of others" in doubt_of(step(BUSY, window()))
+    assert "other clients' requests" in doubt_of(step(BUSY, window()))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_prompts_that_came_out_otherwise_decide_nothing(
     counted: float | None, asked: float, told: bool
 ) -> None:
     found = run(step(prompt_tokens=counted, prompt_asked=asked))
-    assert ("tokens in prompts of" in undecidable(found)) is told
+    assert ("tokens per prompt instead of" in undecidable(found)) is told
     report = report_on(found, small_plan(), rate_only=True)
     assert ("other-prompts" in [cause.id for cause in report.causes]) is told
 
@@ -160,13 +163,13 @@ def test_a_figure_of_one_of_three_boots_keeps_its_boot_allowance() -> None:
 @pytest.mark.parametrize(
     ("spoilt", "outcome", "reason"),
     [
-        pytest.param({}, "confirmed", "inside the band", id="well"),
+        pytest.param({}, "confirmed", "inside the predicted band", id="well"),
         pytest.param(
             {"requests": RequestCounts(sent=90, failed=9, failures={"status 500": 9})},
             "inconclusive", "refused 9 of 90", id="refused",
         ),
-        pytest.param({"status": "incomplete"}, "inconclusive", "cut short", id="cut"),
-        pytest.param({"client_limit": "late"}, "inconclusive", "client was the limit", id="client"),
+        pytest.param({"status": "incomplete"}, "inconclusive", "stopped after", id="cut"),
+        pytest.param({"client_limit": "late"}, "inconclusive", "the bottleneck", id="client"),
     ],
 )  # fmt: skip
 def test_whole_requests_are_judged_on_their_own_load(
@@ -195,7 +198,7 @@ def test_text_of_another_kind_is_not_judged_on_the_rungs_either() -> None:
     for verdict in report.verdicts:
         if verdict.quantity.startswith(RATE):
             assert verdict.predicted is None
-            assert "this run is of code" in verdict.reason
+            assert "this run used code" in verdict.reason
 
 
 def test_the_name_of_a_boot_tells_every_set_of_replicas_apart() -> None:
@@ -219,5 +222,5 @@ def test_a_boot_is_known_again_by_its_whole_name(boot: str, known_again: bool) -
     own = rate.model_copy(update={"source": "run x (boot 12.50)"})
     plan = plan.model_copy(update={"predictions": plan.predictions.model_copy(update={RATE: own})})
     outcome, reason = outcomes(run(step(), boot=boot), plan)[RATE]
-    assert ("this very boot" in reason) is known_again
+    assert ("calibrated from this boot" in reason) is known_again
     assert (outcome == "inconclusive") is known_again

@@ -91,7 +91,7 @@ def sample_report() -> VerifyReport:
         client=ClientFacts(loop="uvloop", cpu_share=0.1, lag_p99_ms=1.2),
         figures={"aggregate_decode_tps": figure(301, "tok/s", 0.01),
                  "ttft_cold_ms": figure(70, "ms", 0.02), "kv_usage": None},
-        reasons={"kv_usage": "not offered by the server"},
+        reasons={"kv_usage": "not reported by the server"},
         steps=(step,),
         fill=Fill(tested=True, outcome="refuted", concurrency=3, context=2400, checks=checks),
         gates=(
@@ -135,9 +135,9 @@ def test_the_verdict_comes_first_and_everything_is_there() -> None:
     text = page()
     body = text[text.index("<body>") :]
     assert body.index('id="verdict"') < 200
-    for part in ("refuted", "Likely causes", "Predicted and measured", "decode, all streams",
+    for part in ("refuted", "Likely causes", "Predicted and measured", "decode, all requests",
                  "Latency distributions", "failed gates: arithmetic", "Over time", "GPU power",
-                 "KV pool in use", "Server, machine and plan", "RTX PRO 6000",
+                 "KV cache usage", "Server, machine and plan", "RTX PRO 6000",
                  "context 600", "concurrency 3"):  # fmt: skip
         assert part in body, part
     assert body.count("<svg") == body.count("</svg>") >= 8

@@ -35,7 +35,7 @@ def when_idle(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run again while the busy host made the client the limit, which decides nothing."""
     done = qwendeploy(*words, cwd=cwd)
     for _ in range(4):
-        if "client was the limit" not in done.stdout:
+        if "client was the bottleneck" not in done.stdout:
             break
         shutil.rmtree(cwd / "runs", ignore_errors=True)
         done = qwendeploy(*words, cwd=cwd)
@@ -46,9 +46,9 @@ def when_idle(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ("spread", "words", "said"),
     [
         pytest.param(0.3, (), "±30%, wider than ±20%: this run can refute it, not", id="wide"),
-        pytest.param(0.1, ("--c", "7"), "measured, not judged: not predicted, the plan is for 3",
+        pytest.param(0.1, ("--c", "7"), "measured but not judged: no prediction, the plan is for",
                      id="elsewhere"),
-        pytest.param(0.1, ("--content", "code"), "mixed text, this run is of code", id="text"),
+        pytest.param(0.1, ("--content", "code"), "mixed content, this run used code", id="text"),
         pytest.param(0.1, (), "", id="can-confirm"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_an_interrupt_leaves_a_whole_document(tmp_path: Path, sent: signal.Signa
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        pytest.param((), 2, "neither a plan nor an address", id="nothing"),
+        pytest.param((), 2, "no plan and no address", id="nothing"),
         pytest.param(("none.yaml",), 2, "no such file", id="no-plan"),
         pytest.param(("bad.yaml",), 2, "bad.yaml", id="bad-plan"),
         pytest.param(("--url", "ftp://x"), 2, "not an http address", id="scheme"),

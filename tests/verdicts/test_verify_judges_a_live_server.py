@@ -94,13 +94,13 @@ def test_fewer_seats_than_streams_are_measured_and_named(tmp_path: Path) -> None
     with known_server(tmp_path, *POOL, "--max-num-seqs", "2") as known:
         run, report = verified(known.url, small_plan(), calm=True)
     step = next(step for step in run.steps if step.shape == "decode")
-    assert any("only 2 of 3 streams" in note for note in step.notes)
+    assert any("at most 2 of 3 requests" in note for note in step.notes)
     assert all(not window.clean for window in step.windows)
     assert report.outcome == "refuted"
     ids = [cause.id for cause in report.causes]
     assert "fewer-streams" in ids
     cause = report.causes[ids.index("fewer-streams")]
-    assert "seats" in cause.evidence
+    assert "max-num-seqs is the limit" in cause.evidence
 
 
 def test_shared_contexts_are_warmed_and_separate_ones_are_not(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_boot_may_not_confirm_what_was_calibrated_from_it(tmp_path: Path) -> N
         _, report = verified(known.url, plan.model_copy(update={"predictions": predictions}))
     verdict = report.verdicts[0]
     assert verdict.outcome == "inconclusive"
-    assert "this very boot" in verdict.reason
+    assert "calibrated from this boot" in verdict.reason
 
 
 def test_measuring_without_a_plan_confirms_nothing(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_server_that_runs_another_plan_confirms_nothing(
     with known_server(tmp_path, *POOL, *root, *other) as known:
         _, report = verified(known.url, plan.model_copy(update={"option": option}), rate_only=True)
     assert (report.outcome, report.exit_code) == ("inconclusive", 3), report.statement
-    assert "does not run the plan" in report.statement
+    assert "differs from the plan" in report.statement
     assert says in report.statement
 
 

@@ -92,7 +92,7 @@ def test_ladders_are_judged_where_the_plan_has_figures(tmp_path: Path) -> None:
         )
     cells = [(s.concurrency, s.context) for s in run.steps if s.shape == "decode"]
     assert cells == [(3, 600), (1, 600), (2, 600), (3, 1200)]
-    assert "no rung of 9,000 tokens: the server holds 8,000 a request" in run.warnings
+    assert "ladder skips 9,000 tokens: the server allows 8,000 per request" in run.warnings
     found = {verdict.quantity: verdict for verdict in report.verdicts}
     assert found["aggregate_decode_tps c=1 context=600"].outcome == "confirmed"
     assert "not predicted" in found["aggregate_decode_tps c=2 context=600"].reason

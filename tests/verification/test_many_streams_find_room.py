@@ -29,5 +29,5 @@ def test_open_files_are_allowed_as_needed(limits: tuple[int, int]) -> None:
 def test_what_the_host_does_not_allow_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: (_ for _ in ()).throw(ValueError))
-    with pytest.raises(EnvironmentProblem, match="4096 streams need 4224 open files"):
+    with pytest.raises(EnvironmentProblem, match="4096 concurrent requests need 4224 open files"):
         make_room(4096)

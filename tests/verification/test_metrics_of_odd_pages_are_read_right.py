@@ -117,7 +117,7 @@ def test_a_restart_without_start_time_is_seen_by_its_counters(tmp_path: Path) ->
     with known_server(tmp_path, *POOL) as known, odd_proxy(known.url, odd) as url:
         run, report = verified(url, small_plan(), rate_only=True)
     assert run.server is not None and run.server.boot_id is None
-    assert "counters began anew" in " ".join(run.warnings)
+    assert "counters were reset" in " ".join(run.warnings)
     assert report.outcome == "inconclusive", report.statement
 
 
@@ -135,7 +135,7 @@ def test_the_page_of_another_server_is_noticed_and_left_out(tmp_path: Path) -> N
     assert run.server is not None
     assert "/metrics" in run.server.not_offered and not run.server.metrics
     assert run.server.kv_pool_blocks is None and run.server.boot_id is None
-    assert any("it is another server's" in text for text in run.warnings)
+    assert any("it belongs to another server" in text for text in run.warnings)
     rate = run.figures["aggregate_decode_tps"]
     assert rate is not None and rate.value == pytest.approx(450, rel=0.05)
     assert [cause.id for cause in report.causes if cause.id == "not-drafting"] == []

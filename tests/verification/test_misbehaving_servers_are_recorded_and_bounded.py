@@ -143,7 +143,7 @@ def test_without_a_plan_a_rate_in_doubt_is_said_to_be(tmp_path: Path) -> None:
     faults = json.dumps([{"kind": "reboot", "at": [5], "after": 30}])
     with known_server(tmp_path, *POOL, "--faults", faults) as known:
         _, report = verified(known.url, repeats=2, concurrency=3)
-    assert "not to be relied on: the server restarted" in report.statement
+    assert "not reliable: the server restarted" in report.statement
 
 
 def test_a_server_that_dies_on_its_first_request_is_an_environment_problem(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_no_metrics_no_version_no_tokenizer_is_said_not_zero(tmp_path: Path) -> 
     assert {"/version", "/metrics", "/tokenize"} <= set(run.server.not_offered)
     assert run.server.drafting is None
     assert run.figures["kv_usage"] is None
-    assert run.reasons["kv_usage"] == "not offered by the server"
+    assert run.reasons["kv_usage"] == "not reported by the server"
     assert run.figures["aggregate_decode_tps"] is not None
     step = run.steps[-1]
     assert set(step.server.values()) == {None}

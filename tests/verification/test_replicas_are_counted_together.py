@@ -59,7 +59,7 @@ def test_counters_of_one_replica_judge_nothing(tmp_path: Path, planned: bool) ->
     assert all(window.clean for window in step.windows)
     rate = run.figures["aggregate_decode_tps"]
     assert rate is not None and rate.value == pytest.approx(400, rel=0.03)
-    assert "metrics of one replica of 2" in verify_text(report)
+    assert "metrics of only one of 2 replicas" in verify_text(report)
     assert {cause.id for cause in report.causes} <= {"host-busy"}
 
 

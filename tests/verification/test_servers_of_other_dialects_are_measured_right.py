@@ -53,7 +53,7 @@ def test_streams_that_end_early_decide_nothing(tmp_path: Path) -> None:
     step = next(step for step in run.steps if step.shape == "decode")
     assert all(window.turnover for window in step.windows)
     assert report.outcome == "inconclusive", report.statement
-    assert "ended inside every window" in report.verdicts[0].reason
+    assert "ended in every window" in report.verdicts[0].reason
     assert "early-ends" in [cause.id for cause in report.causes]
 
 
@@ -68,7 +68,7 @@ def test_an_answer_that_is_no_stream_is_said(tmp_path: Path) -> None:
 def test_a_redirect_is_said_and_not_followed(tmp_path: Path) -> None:
     with (
         known_server(tmp_path, "--redirect", "https://user:pw@elsewhere.example") as known,
-        pytest.raises(EnvironmentProblem, match="sends elsewhere") as caught,
+        pytest.raises(EnvironmentProblem, match="redirects to") as caught,
     ):
         verified(known.url)
     assert "pw" not in str(caught.value)

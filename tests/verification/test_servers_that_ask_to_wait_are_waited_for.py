@@ -71,8 +71,8 @@ def test_nothing_is_sent_before_the_moment_that_was_named(tmp_path: Path) -> Non
     times = [at for path, at in odd.asked if path.endswith("completions")]
     assert times[2] - times[1] >= 0.99
     assert run.status == "complete"
-    assert any("asked once to come back later" in text for text in run.warnings)
-    assert "1.0 s were waited" in verify_text(report)
+    assert any("sent Retry-After once" in text for text in run.warnings)
+    assert "the client waited 1.0 s" in verify_text(report)
 
 
 def test_a_refused_prompt_is_counted_and_tried_again(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_a_gate_that_was_put_off_did_not_run(tmp_path: Path) -> None:
     with known_server(tmp_path, "--max-model-len", "6000") as known, odd_proxy(known.url, odd) as u:
         found = on_client(u, work)
     assert {outcome for outcome, _ in found} == {"not_run"}
-    assert any("takes no request for now" in reason for _, reason in found)
+    assert any("is not accepting requests" in reason for _, reason in found)

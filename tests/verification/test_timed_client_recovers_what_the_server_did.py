@@ -139,4 +139,4 @@ def test_what_is_saved_on_the_way_leaves_no_remark_behind(tmp_path: Path) -> Non
     with known_server(tmp_path, *HARD) as known:
         _, result = decoded(known, 2, 0.5, saved=True)
     assert result.status == "complete"
-    assert not any("cut short" in note for note in result.notes)
+    assert not any("stopped after" in note for note in result.notes)

@@ -147,5 +147,5 @@ def test_prompts_that_are_cut_on_the_way_decide_nothing(tmp_path: Path) -> None:
     with known_server(tmp_path, *settings) as known, odd_proxy(known.url, odd) as url:
         _, report = verified(url, plan, rate_only=True)
     assert report.outcome == "inconclusive", report.statement
-    assert "tokens in prompts of" in report.verdicts[0].reason
+    assert "tokens per prompt instead of" in report.verdicts[0].reason
     assert "other-prompts" in [cause.id for cause in report.causes]

@@ -58,8 +58,8 @@ def _from_fix_text(draft: Draft, finding: Finding) -> None:
     if first == "--enable-chunked-prefill":
         draft.set(first, None)
         return
-    if first.startswith("drop --"):
-        draft.remove(first.removeprefix("drop "))
+    if first.startswith("remove --"):
+        draft.remove(first.removeprefix("remove "))
         return
     flag, _, value = finding.fix.partition(" ")
     if flag.startswith("--") and value and " " not in value:

@@ -1,4 +1,4 @@
-"""``--fix`` for llama-server: its arguments as words, corrected one finding after the other."""
+"""``--fix`` for llama-server: applies one finding after another to its arguments."""
 
 from __future__ import annotations
 

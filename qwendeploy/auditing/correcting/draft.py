@@ -1,4 +1,4 @@
-"""A launch while it is corrected, and its text: a command quoted anew, or a fragment to paste."""
+"""A launch during correction, and its text: a new command or a fragment to paste."""
 
 from __future__ import annotations
 

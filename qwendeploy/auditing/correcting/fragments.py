@@ -1,4 +1,4 @@
-"""Corrected launches as parts of the files that they came from, in their own form."""
+"""Corrected launches as fragments in the format of their source file."""
 
 from __future__ import annotations
 

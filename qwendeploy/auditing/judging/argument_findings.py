@@ -1,4 +1,4 @@
-"""Findings about how a launch is written: flags, values, JSON, variables, lost lines."""
+"""Findings about the command line: flags, values, JSON, variables, line continuations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from qwendeploy.auditing.judging.findings import Finding, Severity, told_flag
+from qwendeploy.auditing.judging.findings import Finding, Severity, stated_flag
 from qwendeploy.auditing.understanding.settings import SPEC, Setting
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import (
@@ -43,8 +43,8 @@ def flag_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             word.text,
             word.place,
-            f"{word.text!r} belongs to no flag; the parser stops with unrecognized arguments",
-            "quote it with the flag it belongs to, or remove it",
+            f"{word.text!r} is not the value of any flag; vLLM exits with 'unrecognized arguments'",
+            "quote it together with its flag, or remove it",
             "fails_at_start",
         )
 
@@ -79,7 +79,7 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
             f"{problem} (vLLM {release})",
             f"{setting.name} {near}"
             if near is not None
-            else f"give {setting.spelt} a value that the release takes",
+            else f"give {setting.spelt} a value that this release accepts",
             "fails_at_start" if sure else None,
         )
 
@@ -93,8 +93,8 @@ def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Fin
             "error",
             flag,
             setting.place,
-            f"{setting.spelt!r} reaches the parser as one argument, which it does not know",
-            f"two list items, {flag} and {value.strip()}, or {flag}={value.strip()}",
+            f"vLLM receives {setting.spelt!r} as one argument and does not recognize it",
+            f"write two list items, {flag} and {value.strip()}, or {flag}={value.strip()}",
             "fails_at_start",
         )
     if understood.launch.container is not None and setting.spelt in CONTAINER_OPTIONS:
@@ -104,8 +104,8 @@ def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Fin
             "error",
             setting.spelt,
             setting.place,
-            f"{given} stands behind the image, so it goes to the engine, which does not know it",
-            f"{given} in front of the image",
+            f"{given} comes after the image name, so it goes to vLLM, which does not recognize it",
+            f"move {given} before the image name",
             "fails_at_start",
         )
     removed = status.status is Status.REMOVED
@@ -116,9 +116,9 @@ def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Fin
         severity,
         setting.spelt,
         setting.place,
-        f"{status.message}; vLLM {release} stops with unrecognized arguments"
+        f"{status.message}; vLLM {release} exits with 'unrecognized arguments'"
         if severity == "error"
-        else f"{status.message}; not checked on {understood.image or 'this engine'}",
+        else f"{status.message}; not checked for {understood.image or 'this engine'}",
         f"remove {setting.spelt}{near}" if not status.nearest else f"use {status.nearest}",
         "fails_at_start" if severity == "error" else None,
     )
@@ -133,7 +133,7 @@ def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
 
 
 def text_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield faults of the writing: lines that are not continued, two arguments in one."""
+    """Yield mistakes in how the command is written: missing backslashes, a repeated entry point."""
     launch = understood.launch
     if launch.lost:
         flags = [word.text for word in launch.lost if word.text.startswith("-")]
@@ -142,9 +142,9 @@ def text_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             flags[0],
             launch.lost[0].place,
-            f"the line in front does not end in a backslash, so {', '.join(flags[:4])} "
+            f"the previous line does not end in a backslash, so {', '.join(flags[:4])} "
             "never reach the server",
-            "end every line but the last with a backslash and nothing after it, not even a comment",
+            "end every line except the last with a backslash; no space or comment after it",
             "degraded",
         )
     if launch.repeated is not None:
@@ -153,9 +153,9 @@ def text_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             launch.repeated.text,
             launch.repeated.place,
-            f"the image starts vllm serve itself, so {launch.repeated.text!r} arrives as its first "
-            "argument and the rest as unrecognized arguments",
-            "begin with the model; or --entrypoint for another program",
+            f"the image already runs vllm serve, so {launch.repeated.text!r} becomes its first "
+            "argument and the start fails with 'unrecognized arguments'",
+            "start the arguments with the model, or set --entrypoint to run another program",
             "fails_at_start",
         )
     if launch.terminal is not None and launch.unattended and launch.runtime == "docker":
@@ -164,14 +164,14 @@ def text_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             launch.terminal.text,
             launch.terminal.place,
-            "a unit has no terminal: docker stops with 'the input device is not a TTY'",
-            "drop -i and -t",
+            "systemd units have no terminal: docker exits with 'the input device is not a TTY'",
+            "remove -i and -t",
             "fails_at_start",
         )
 
 
 def range_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield numbers that the engine refuses though they are numbers."""
+    """Yield numbers outside the range that the engine accepts."""
     if understood.launch.engine != "vllm":
         return
     yield from _no_amounts(understood)
@@ -184,19 +184,19 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
             understood,
             "gpu_memory_utilization",
             "--gpu-memory-utilization",
-            "a share of 0 to 1",
+            "between 0 and 1",
             hint,
         )
     if seats is not None and seats < 1:
         yield _out_of_range(understood, "max_num_seqs", "--max-num-seqs", "at least 1", " 1")
     if port is not None and not 0 < port < 65536:
-        yield _out_of_range(understood, "port", "--port", "1 to 65535", " 8000")
+        yield _out_of_range(understood, "port", "--port", "between 1 and 65535", " 8000")
     if step is not None and seats is not None and 0 < step < seats:
         yield _out_of_range(
             understood,
             "max_num_batched_tokens",
             "--max-num-batched-tokens",
-            f"not below the {int(seats)} seats",
+            f"at least --max-num-seqs ({int(seats)})",
             f" {max(2048, int(seats))}",
         )
     chunked = understood.arguments.last("--enable-chunked-prefill")
@@ -208,19 +208,19 @@ def range_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             "--no-enable-chunked-prefill",
             chunked.place,
-            "without chunked prefill --max-num-batched-tokens has to be not below --max-model-len "
-            f"{int(length)}; the engine stops at the check of its configuration",
+            "without chunked prefill --max-num-batched-tokens must be at least --max-model-len "
+            f"({int(length)}); vLLM rejects the configuration",
             f"--enable-chunked-prefill, or --max-num-batched-tokens {int(length)}",
             "fails_at_start",
         )
 
 
 _AMOUNTS = {
-    "--gpu-memory-utilization": ("a share of 0 to 1", "0.9"),
+    "--gpu-memory-utilization": ("between 0 and 1", "0.9"),
     "--max-num-seqs": ("at least 1", "32"),
     "--max-num-batched-tokens": ("at least 1", "8192"),
     "--tensor-parallel-size": ("at least 1", "1"),
-    "--port": ("1 to 65535", "8000"),
+    "--port": ("between 1 and 65535", "8000"),
 }
 
 
@@ -236,7 +236,7 @@ def _no_amounts(understood: Understood) -> Iterator[Finding]:
             "error",
             f"{flag} {text}",
             setting.place,
-            f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+            f"{flag} must be {wanted}; vLLM rejects the configuration",
             f"{flag} {value}",
             "fails_at_start",
         )
@@ -246,16 +246,16 @@ def _out_of_range(understood: Understood, name: str, flag: str, wanted: str, val
     return Finding(
         "bad-flag-value",
         "error",
-        told_flag(understood, name, flag),
+        stated_flag(understood, name, flag),
         understood.place_of(name),
-        f"{flag} has to be {wanted}; the engine stops at the check of its configuration",
+        f"{flag} must be {wanted}; vLLM rejects the configuration",
         f"{flag}{value}",
         "fails_at_start",
     )
 
 
 def size_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield sizes that mean less than they seem: vLLM reads a small letter as a power of ten."""
+    """Yield sizes with a lower-case suffix, which vLLM reads as a power of ten."""
     for setting in understood.arguments.settings:
         row = setting.status.row
         value = (setting.value or "").strip()
@@ -273,13 +273,13 @@ def size_findings(understood: Understood) -> Iterator[Finding]:
                 "info",
                 f"{setting.spelt} {value}",
                 setting.place,
-                f"vLLM reads {value} as {number:,}; with a capital letter it is {binary:,}",
+                f"vLLM reads {value} as {number:,}; the capital suffix means {binary:,}",
                 f"{setting.spelt} {binary}",
             )
 
 
 def spec_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield what the engine says of the keys of the speculative configuration."""
+    """Yield keys and values of the speculative configuration that the engine rejects."""
     spec = understood.spec
     if understood.launch.engine != "vllm" or not spec:
         return
@@ -309,7 +309,7 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             "error" if sure else "info",
             f"{key} in {SPEC}",
             places.get(key, place),
-            f"{told}; unknown keys stop the start when the engine's configuration is built",
+            f"{told}; vLLM rejects the configuration and does not start",
             f"write {near}" if near else f"remove {key}",
             "fails_at_start" if sure else None,
         )
@@ -320,17 +320,17 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
             "error" if refused else "warning",
             SPEC,
             place,
-            "num_speculative_tokens is not given, and the engine does not get as far as the "
-            "checkpoint's own number: the configuration is refused"
+            "num_speculative_tokens is missing: vLLM rejects the configuration before it reads "
+            "the checkpoint's default"
             if refused
-            else "num_speculative_tokens is not given; the engine needs it for most methods",
+            else "num_speculative_tokens is missing; vLLM requires it for most methods",
             'add "num_speculative_tokens": 3',
             "fails_at_start" if refused else None,
         )
 
 
 def variable_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield variables that the release does not read any more, or that look misspelt."""
+    """Yield environment variables that the release no longer reads, or that look misspelt."""
     if understood.launch.engine != "vllm" or understood.fork or understood.engine_version is None:
         return
     for name, word in understood.launch.env.items():
@@ -351,7 +351,7 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
             "info",
             name,
             word.place,
-            f"{status.message}: only an unknown-variable line in the log",
+            f"{status.message}: vLLM only logs an 'unknown variable' warning",
             f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
         )
 
@@ -362,7 +362,7 @@ _OLD_LIMITS = re.compile(r"[a-z]{1,20}=[0-9]{1,6}(?:,[a-z]{1,20}=[0-9]{1,6}){0,5
 
 
 def json_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield JSON values that a shell has taken apart: the commonest quoting fault."""
+    """Yield JSON values that the shell breaks because they are not quoted."""
     for setting in understood.arguments.settings:
         value = setting.value or ""
         if setting.name == _LIMITS and _OLD_LIMITS.fullmatch(value) and not setting.symbolic:
@@ -372,7 +372,7 @@ def json_findings(understood: Understood) -> Iterator[Finding]:
                 "error",
                 setting.spelt,
                 setting.place,
-                f"{value} is the form of old releases; the parser takes JSON only and stops",
+                f"{value} is the syntax of old releases; vLLM now accepts JSON only and exits",
                 f"{_LIMITS} '{json.dumps({name: int(count) for name, count in limits.items()})}'",
                 "fails_at_start",
             )
@@ -390,6 +390,6 @@ def json_findings(understood: Understood) -> Iterator[Finding]:
                 "warning",
                 setting.spelt,
                 setting.place,
-                f"{setting.spelt} is not valid JSON as the engine receives it",
+                f"the value of {setting.spelt} is not valid JSON when vLLM receives it",
                 "quote the whole value in single quotes",
             )

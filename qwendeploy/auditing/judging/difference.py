@@ -1,8 +1,8 @@
-"""The difference between a foreign launch and our plan for its machine, as a short list."""
+"""The differences between an audited launch and our plan for its machine."""
 
 from __future__ import annotations
 
-from qwendeploy.auditing.judging.figures_of import Point, workload_of
+from qwendeploy.auditing.judging.figures_of import AuditLoad, workload_of
 from qwendeploy.auditing.judging.judge import Judged
 from qwendeploy.documents import Option, Plan, Predictions
 from qwendeploy.documents.audit import AuditChange
@@ -33,12 +33,12 @@ _RULE_OF_FIELD = {
 
 
 def changes_to_plan(
-    judged: Judged, option: Option, point: Point, predictions: Predictions
+    judged: Judged, option: Option, point: AuditLoad, predictions: Predictions
 ) -> tuple[AuditChange, ...]:
-    """Return what our plan does otherwise; empty where we have no plan for the machine.
+    """Return what our plan changes; empty if there is no plan for the machine.
 
-    The whole difference's gain on the rate stands in the first entry; the entries after it say
-    what changes and why.
+    The first entry has the gain in the decode rate of all changes together; each further entry
+    is one change with its reason.
     """
     machine = judged.understood.context.machine
     if machine is None or judged.understood.context.vendor != "nvidia":
@@ -62,7 +62,7 @@ def changes_to_plan(
     return tuple(changes) if len(changes) > 1 else ()
 
 
-def _plan(judged: Judged, option: Option, point: Point) -> Plan | None:
+def _plan(judged: Judged, option: Option, point: AuditLoad) -> Plan | None:
     from qwendeploy.planning.recommend import recommend
 
     machine = judged.understood.context.machine
@@ -81,7 +81,7 @@ def _overall(option: Option, plan: Plan, predictions: Predictions) -> AuditChang
     gain = _ratio(ours, theirs) if ours is not None and theirs is not None else None
     reason = plan.reasons[0] if plan.reasons else "our plan for this machine"
     return AuditChange(
-        what="all of it",
+        what="overall",
         current=_label(option),
         proposed=_label(plan.option),
         why=reason,
@@ -90,7 +90,7 @@ def _overall(option: Option, plan: Plan, predictions: Predictions) -> AuditChang
 
 
 def _ratio(ours: Figure, theirs: Figure) -> Figure:
-    """Return the factor between two rates; its band takes the far ends of both."""
+    """Return the ratio of two rates; its band spans the extremes of both bands."""
     return Figure(
         value=ours.value / theirs.value,
         low=ours.low / theirs.high,
@@ -110,7 +110,7 @@ def _label(option: Option) -> str:
 
 def _text(value: object) -> str:
     if value is None:
-        return "not stated"
+        return "not set"
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

@@ -1,4 +1,4 @@
-"""Figures of a foreign launch: its pool by the memory model, its rates by the speed models."""
+"""Figures of an audited launch: KV pool and rates from the memory and speed models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from qwendeploy.evidence.memory_view import Load, Servers
 from qwendeploy.figures import Figure
 
 DEFAULT_CONCURRENCY = 8
-"""Requests in flight where neither the launch nor the caller says; printed as assumed."""
+"""Assumed concurrency where neither the launch nor the caller states one; printed as assumed."""
 SHORTEST_CONTEXT = 1024
 
-REFUSED = "no plan of ours would run it so: "
-"""Begins the reason of rates that planning refuses to give."""
+REFUSED = "planning rejects this option: "
+"""Prefix of the reason where planning gives no rate."""
 _RATES = (
     "aggregate_decode_tps",
     "aggregate_decode_tps_over_content",
@@ -45,8 +45,8 @@ MEMORY_NAMES = (
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a launch is predicted."""
+class AuditLoad:
+    """The load that a launch is predicted for."""
 
     concurrency: int
     context: int
@@ -58,8 +58,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The load that the caller states; ``None`` is not stated."""
+class RequestedLoad:
+    """The load that the caller states; ``None`` means not stated."""
 
     concurrency: int | None = None
     context: int | None = None
@@ -68,10 +68,10 @@ class Asked:
 
 
 def point_of(
-    understood: Understood, view: PoolView | None, option: Option | None, asked: Asked
-) -> Point:
-    """Return the operating point: as asked, else what the launch's seats and use suggest."""
-    concurrency, context = asked.concurrency, asked.context
+    understood: Understood, view: PoolView | None, option: Option | None, requested: RequestedLoad
+) -> AuditLoad:
+    """Return the operating point: as requested, else what the launch's seats and use suggest."""
+    concurrency, context = requested.concurrency, requested.context
     assumed = concurrency is None or context is None
     known = option.max_num_seqs if option is not None else understood.number("max_num_seqs")
     seats = int(known or DEFAULT_CONCURRENCY)
@@ -83,8 +83,8 @@ def point_of(
         hinted = understood.context.hints.max_context
         context = hinted if hinted is not None else max(SHORTEST_CONTEXT, length // 8)
     context = min(context, length)
-    everyone = asked.concurrency is None
-    return Point(concurrency, context, assumed, asked.content, asked.contexts, everyone)
+    everyone = requested.concurrency is None
+    return AuditLoad(concurrency, context, assumed, requested.content, requested.contexts, everyone)
 
 
 def option_of(understood: Understood) -> Option | None:
@@ -129,7 +129,7 @@ def _whole(value: float | None) -> int | None:
     return int(value) if value is not None else None
 
 
-def workload_of(point: Point, option: Option, *, vision: bool) -> Workload:
+def workload_of(point: AuditLoad, option: Option, *, vision: bool) -> Workload:
     """Return the workload of a point as planning asks for it."""
     return Workload(
         concurrency=point.concurrency,
@@ -146,7 +146,7 @@ def predictions_of(
     understood: Understood,
     view: PoolView | None,
     option: Option | None,
-    point: Point,
+    point: AuditLoad,
     findings: tuple[Finding, ...],
     *,
     rates: bool = True,
@@ -162,7 +162,7 @@ def _memory_figures(
     understood: Understood,
     view: PoolView | None,
     option: Option | None,
-    point: Point,
+    point: AuditLoad,
     reasons: dict[str, str],
 ) -> dict[str, Figure]:
     """Return what the memory holds, as plans say it: at the point, of all servers together."""
@@ -178,7 +178,7 @@ def _memory_figures(
     together = servers.all_seats if point.all_seats else point.concurrency
     figures, absent = servers.capacity(Load(together, point.context, point.contexts))
     if not seats:
-        absent |= dict.fromkeys(OF_SEATS, "the seats are not known")
+        absent |= dict.fromkeys(OF_SEATS, "--max-num-seqs is not known")
         figures = {name: figure for name, figure in figures.items() if name not in OF_SEATS}
     reasons.update(absent)
     return figures
@@ -188,7 +188,7 @@ def _rate_figures(
     understood: Understood,
     view: PoolView | None,
     option: Option | None,
-    point: Point,
+    point: AuditLoad,
     findings: tuple[Finding, ...],
     reasons: dict[str, str],
     *,
@@ -199,23 +199,25 @@ def _rate_figures(
     if any(finding.outcome == "fails_at_start" for finding in findings):
         why = "the server does not start"
     elif machine is None or option is None or understood.context.vendor != "nvidia":
-        why = "the machine or the option is not one that the speed models know"
+        why = "the speed models do not cover this machine or option"
     elif (understood.number("pp") or 1) > 1:
-        why = "the speed of pipeline-parallel ranks is not modelled"
+        why = "the speed models do not cover pipeline parallelism"
     elif kv_name(str(understood.value("kv_cache_dtype") or "auto")) not in ("bf16", "fp8"):
-        why = "the speed of this cache type is not modelled"
+        why = "the speed models do not cover this cache type"
     elif not rates:
-        why = "not asked for"
+        why = "not requested"
     if why is not None or machine is None or option is None:
         reasons.update({name: why or "" for name in _RATES})
         return {}
     option = _that_runs(option, understood, view, point)
-    told, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
-    if told is None:
+    predicted, refusal = _predicted(
+        machine, option, point, vision=not understood.value("text_only")
+    )
+    if predicted is None:
         reasons.update({name: refusal for name in _RATES})
         return {}
-    found = {name: getattr(told, name) for name in _RATES}
-    reasons.update({name: told.reasons.get(name, "not modelled") for name in _RATES})
+    found = {name: getattr(predicted, name) for name in _RATES}
+    reasons.update({name: predicted.reasons.get(name, "not modelled") for name in _RATES})
     for name, figure in found.items():
         if figure is not None:
             reasons.pop(name)
@@ -223,7 +225,7 @@ def _rate_figures(
 
 
 def _that_runs(
-    option: Option, understood: Understood, view: PoolView | None, point: Point
+    option: Option, understood: Understood, view: PoolView | None, point: AuditLoad
 ) -> Option:
     """Return the option with the seats that run at the point.
 
@@ -242,7 +244,7 @@ def _that_runs(
 
 
 def _predicted(
-    machine: Machine, option: Option, point: Point, *, vision: bool
+    machine: Machine, option: Option, point: AuditLoad, *, vision: bool
 ) -> tuple[Predictions | None, str]:
     from qwendeploy.planning.predict import Grid, predict
 

@@ -1,4 +1,4 @@
-"""Findings: what is wrong or notable in a launch, and what becomes of it."""
+"""Findings: problems of a launch, and the outcome they cause."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OUTCOME_ORDER: tuple[Outcome, ...] = (
     "wasteful",
     "works",
 )
-"""Worst first: what stops the server hides everything that would come later."""
+"""Worst first: a failed start hides every later problem."""
 SEVERITY_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know; ``outcome`` is what it alone would make of the launch."""
+    """One problem or note; ``outcome`` is the launch's outcome if this were the only problem."""
 
     id: str
     severity: Severity
@@ -38,13 +38,13 @@ class Finding:
 
 
 def worst_outcome(findings: Iterable[Finding]) -> Outcome:
-    """Return what becomes of the launch."""
-    told = {finding.outcome for finding in findings if finding.outcome is not None}
-    return next((outcome for outcome in OUTCOME_ORDER if outcome in told), "works")
+    """Return the worst outcome among the findings."""
+    found = {finding.outcome for finding in findings if finding.outcome is not None}
+    return next((outcome for outcome in OUTCOME_ORDER if outcome in found), "works")
 
 
-def told_flag(understood: Understood, name: str, flag: str) -> str:
+def stated_flag(understood: Understood, name: str, flag: str) -> str:
     known = understood.values.get(name)
     if known is None or not known.stated:
-        return f"{flag} not given"
+        return f"{flag} not set"
     return f"{flag} {known.value}"

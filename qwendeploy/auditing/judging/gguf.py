@@ -161,7 +161,7 @@ def _named(settings: LlamaSettings) -> tuple[str, str]:
 
 
 def gguf_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield whether a llama-server fits its cards, and what its slots share."""
+    """Yield whether a llama-server fits its GPUs, and whether its slots get enough context."""
     if understood.llama is None:
         return
     launch = read_gguf(understood.llama)
@@ -175,7 +175,7 @@ def gguf_findings(understood: Understood) -> Iterator[Finding]:
             f"--ctx-size {context} with {slots} slots",
             place,
             f"the slots share the context: {context // slots:,} tokens each"
-            + (", which a single answer with its reasoning fills" if small else ""),
+            + (", too short for one response with reasoning" if small else ""),
             f"--ctx-size {context * slots} gives every slot {context:,}",
             "degraded" if small else None,
         )
@@ -193,8 +193,8 @@ def _length(launch: GgufLaunch, place: Place) -> Iterator[Finding]:
         "warning",
         f"--ctx-size {launch.context}",
         place,
-        f"a slot is cut to the model's own {NATIVE:,} tokens; the cache of the rest is "
-        "allocated and never used",
+        f"llama-server limits a slot to the model's native {NATIVE:,} tokens; the rest of "
+        "the cache is allocated and never used",
         f"--ctx-size {NATIVE}, or --rope-scaling yarn with --rope-scale and "
         f"--yarn-orig-ctx {NATIVE}",
         "wasteful",
@@ -299,9 +299,9 @@ def _on_host(launch: GgufLaunch, layers: int, fits: bool) -> Finding:
         "warning",
         spelt,
         setting.place,
-        f"{layers} of {LAYERS} layers are on the GPU: the rest is computed on the CPU at the host "
-        "memory's rate, for every token",
-        "--n-gpu-layers 99, all of them fit" if fits else "a smaller quantisation, or more cards",
+        f"{layers} of {LAYERS} layers are on the GPU: the rest runs on the CPU, limited by host "
+        "memory bandwidth, for every token",
+        "--n-gpu-layers 99, all layers fit" if fits else "a smaller quantization, or more GPUs",
         "degraded",
     )
 
@@ -316,9 +316,9 @@ def _fitted(
         f"--ctx-size {length}" if launch.context else "the weights",
         named.place if named is not None and not launch.context else place,
         f"weights {need.weights_gib:.1f} and cache {need.cache_gib + need.states_gib:.1f} GiB do "
-        f"not fit {free:.1f} GiB a card: without --n-gpu-layers the server leaves layers on the "
-        "CPU until the rest fits, and runs at the host memory's rate",
-        "a smaller quantisation, a shorter context or an 8-bit cache",
+        f"not fit {free:.1f} GiB per GPU: without --n-gpu-layers the server keeps layers on the "
+        "CPU until the rest fits, and is limited by host memory bandwidth",
+        "a smaller quantization, a shorter context or an 8-bit cache",
         "degraded",
     )
 
@@ -334,6 +334,6 @@ def _too_large(
         f"--ctx-size {launch.context}" if launch.context else "the weights",
         place,
         need.room_text(free),
-        f"--ctx-size {longest}" if shorter else "a smaller quantisation, or fewer -ngl layers",
+        f"--ctx-size {longest}" if shorter else "a smaller quantization, or fewer -ngl layers",
         "fails_at_start" if sure else None,
     )

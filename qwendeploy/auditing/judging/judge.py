@@ -1,4 +1,4 @@
-"""A launch judged: flags, memory and rules give findings, findings give the outcome."""
+"""Audit of one launch: flags, memory and rules give findings, findings give the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What llama-server's own parser and its kernels make of the options it is given."""
+"""Options that llama-server rejects or runs slowly."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qwendeploy.engines.llama_cpp.flags import nearest_llama_flag
 from qwendeploy.image_names import image_name
 
 OLDEST_BUILD = 9246
-"""The oldest build that the tables know: of an unknown build it is not assumed that it is older."""
+"""The oldest build in the tables; an unknown build is assumed to be at least this new."""
 LAST_SPLIT_GUARD = 9246
-"""A build that refuses a quantised cache split by tensors (llama.cpp pull request 23792, merged
-after it)."""
+"""The last known build that rejects a quantized cache with --split-mode tensor (llama.cpp pull
+request 23792 lifted this)."""
 _VLLM_NAMES = {
     "--max-model-len": "--ctx-size",
     "--max-num-seqs": "--parallel",
@@ -39,7 +39,7 @@ _UNQUANTISED = {"f32", "f16", "bf16"}
 
 
 def llama_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield what stops a llama-server at its options, and what its kernels lack for them."""
+    """Yield options that llama-server rejects, and options without GPU kernels."""
     settings = understood.llama
     if settings is None:
         return
@@ -65,7 +65,7 @@ def _of_setting(
             "error",
             setting.spelt,
             setting.place,
-            f"llama-server has no {setting.spelt}=VALUE form: error: invalid argument",
+            f"llama-server does not accept {setting.spelt}=VALUE: error: invalid argument",
             f"{setting.spelt} {setting.value}",
             "fails_at_start",
         )
@@ -80,7 +80,7 @@ def _unknown(setting: LlamaSetting) -> Finding:
     near = _VLLM_NAMES.get(name.replace("_", "-")) or nearest_llama_flag(name, setting.value)
     text = f"llama-server has no {name}: error: invalid argument"
     if not name.startswith("-"):
-        text = f"{name!r} belongs to no option: error: invalid argument"
+        text = f"{name!r} is not the value of any option: error: invalid argument"
     return Finding(
         "unknown-flag" if name.startswith("-") else "stray-argument",
         "error",
@@ -95,7 +95,7 @@ def _unknown(setting: LlamaSetting) -> Finding:
 def _removed(
     setting: LlamaSetting, last_seen: int, gone_from: int, build: int | None, *, pulled: bool
 ) -> Iterator[Finding]:
-    """Yield an option that newer builds refuse: surely, for the newest image, or to know it."""
+    """Yield an option that newer builds reject: error if certain, warning or info otherwise."""
     if build is not None and build <= last_seen:
         return
     sure = gone_from <= (build or OLDEST_BUILD)
@@ -106,8 +106,8 @@ def _removed(
         "error" if sure else ("warning" if pulled and build is None else "info"),
         setting.spelt,
         setting.place,
-        f"{setting.spelt} is gone: builds from b{gone_from} at the latest stop at it, b{last_seen} "
-        "took it",
+        f"{setting.spelt} was removed: b{last_seen} accepts it, b{gone_from} and later exit with "
+        "an error",
         f"use {successor}" if successor else "remove it",
         "fails_at_start" if sure else None,
     )
@@ -118,7 +118,7 @@ def _value(setting: LlamaSetting) -> Iterator[Finding]:
     assert row is not None
     problem, fix, stops = "", f"give {setting.spelt} a value", True
     if value is None:
-        problem = "nothing follows it: error: expected value for argument"
+        problem = "the value is missing: error: expected value for argument"
     elif row.chosen and (word := row.refused(value)) is not None:
         if FORK_CACHE_TYPES.match(value) and "cache" in row.flag:
             return
@@ -128,16 +128,16 @@ def _value(setting: LlamaSetting) -> Iterator[Finding]:
         fix = f"one of {told}" if near is None else f"{row.flag} {value.replace(word, near)}"
         if value.startswith("-"):
             fix = f"{row.flag} {near}" if near is not None else fix
-            problem = f"it takes the next word, so that {problem}"
+            problem = f"it takes the next word as its value, but {problem}"
     elif row.takes in ("whole", "number"):
         digits = re.match(r"^[-+]?\d+(\.\d+)?", value)
         whole = digits is not None and digits[0] == value
         if digits is None:
-            problem = f"{value!r} is no number: the parser stops"
+            problem = f"{value!r} is not a number: llama-server exits"
         elif not whole and row.takes == "whole" and not re.fullmatch(r"[-+]?[\d.]+", value):
             stops = False
-            problem = f"{value!r} is read as {digits[0]}: sizes have no suffix here"
-            fix = f"{row.flag} {_meant(value) or 'in full digits'}"
+            problem = f"llama-server reads {value!r} as {digits[0]}: it does not accept suffixes"
+            fix = f"{row.flag} {_meant(value) or 'without a suffix'}"
     if problem:
         yield Finding(
             "bad-flag-value",
@@ -178,8 +178,8 @@ def _cache(understood: Understood, settings: LlamaSettings, build: int | None) -
             "error",
             f"--cache-type-v {kinds[1]}",
             place,
-            "a quantised value cache needs flash attention, which is switched off: the context is "
-            "not created",
+            "a quantized V cache needs flash attention, which is off: llama-server cannot create "
+            "the context",
             "--flash-attn on",
             "fails_at_start",
         )
@@ -193,8 +193,8 @@ def _cache(understood: Understood, settings: LlamaSettings, build: int | None) -
             "error",
             "--split-mode tensor",
             place,
-            f"b{build} refuses a quantised cache that is split by tensors: not implemented",
-            "--cache-type-k f16 --cache-type-v f16, or a build from June 2026 on",
+            f"b{build} does not support a quantized cache with --split-mode tensor",
+            "--cache-type-k f16 --cache-type-v f16, or a build from June 2026 or later",
             "fails_at_start",
         )
     yield from _kernels(understood, settings, kinds, place)
@@ -215,8 +215,8 @@ def _kernels(
         "warning" if own else "info",
         f"--cache-type-k {kinds[0]} --cache-type-v {kinds[1]}",
         place,
-        "the default CUDA build has attention kernels for keys and values alike in f16, q8_0 or "
-        "q4_0; for others attention runs on the CPU"
+        "the default CUDA build has attention kernels only where keys and values have the same "
+        "type (f16, bf16, q8_0 or q4_0); otherwise attention runs on the CPU"
         + ("" if own else ", unless built with -DGGML_CUDA_FA_ALL_QUANTS=ON"),
         f"--cache-type-k {kind} --cache-type-v {kind}",
         "degraded" if own else None,
@@ -227,7 +227,7 @@ _ACCELERATED = re.compile(r"cuda|rocm|vulkan|intel|sycl|musa|cann|openvino|hip",
 
 
 def _image(understood: Understood) -> Iterator[Finding]:
-    """Yield the project's CPU image where cards are handed in."""
+    """Yield the project's CPU image in a container that has GPUs."""
     container = understood.launch.container
     name = image_name(understood.image or "")
     image, tag = name.repository, name.tag or ""
@@ -244,7 +244,7 @@ def _image(understood: Understood) -> Iterator[Finding]:
         "warning",
         f"image {understood.image}",
         container.image.place,
-        f"the tag {tag} is the CPU build: the cards are not used, whatever --n-gpu-layers says",
+        f"the tag {tag} is the CPU build: it does not use the GPUs, whatever --n-gpu-layers is",
         f"{image}:{tag.partition('-')[0]}-{tag_of or 'vulkan'}",
         "degraded",
     )

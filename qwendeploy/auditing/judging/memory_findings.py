@@ -1,10 +1,10 @@
-"""Findings about the card's memory: what stops the start, what caps the number that runs."""
+"""Findings about GPU memory: what prevents the start, what limits concurrent requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qwendeploy.auditing.judging.findings import Finding, Outcome, Severity, told_flag
+from qwendeploy.auditing.judging.findings import Finding, Outcome, Severity, stated_flag
 from qwendeploy.auditing.understanding.memory import PoolView
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.models.memory import blocks_held
@@ -26,8 +26,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             "warning",
             f"--max-model-len {pool.max_model_len}",
             understood.place_of("max_model_len"),
-            f"one request needs {pool.per_request} blocks; about {pool.count} "
-            f"({pool.blocks.low:.0f} to {pool.blocks.high:.0f}) are there",
+            f"one request needs {pool.per_request} KV blocks; the pool has about {pool.count} "
+            f"({pool.blocks.low:.0f} to {pool.blocks.high:.0f})",
             f"--max-model-len {view.safe_length} is safe",
         )
     if view.lacks_seats:
@@ -35,8 +35,8 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             "max-num-seqs-above-blocks",
             understood,
             "error",
-            f"{view.max_num_seqs} seats against about {pool.count} blocks: graph capture of full "
-            "decode steps refuses more seats than state blocks; more memory rarely cures it",
+            f"--max-num-seqs {view.max_num_seqs} exceeds the {pool.count} or so state blocks: "
+            "full CUDA graph capture fails; more memory rarely helps",
             pool.short_requests,
             "fails_at_start",
         )
@@ -47,17 +47,18 @@ def memory_findings(understood: Understood, view: PoolView | None) -> Iterator[F
             "short-context-limit",
             understood,
             "info",
-            f"a request holds at least {blocks_held(pool.layout, 1)} blocks, so about "
-            f"{pool.short_requests} of {view.max_num_seqs} run at once; the rest waits",
+            f"each request holds at least {blocks_held(pool.layout, 1)} KV blocks, so about "
+            f"{pool.short_requests} of {view.max_num_seqs} sequences run at once; the rest wait",
             pool.short_requests,
         )
     if view.lacks_step:
         yield Finding(
             "block-above-batched-tokens",
             "error",
-            told_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
+            stated_flag(understood, "max_num_batched_tokens", "--max-num-batched-tokens"),
             understood.place_of("max_num_batched_tokens"),
-            f"with prefix caching a step must hold one block of {pool.layout.block_tokens} tokens",
+            f"with prefix caching, a scheduler step must hold a full block of "
+            f"{pool.layout.block_tokens} tokens",
             f"--max-num-batched-tokens {-(-pool.layout.block_tokens // 1024) * 1024}",
             "fails_at_start",
         )
@@ -69,22 +70,22 @@ def _no_length(
     pool = view.pool
     length = view.safe_length or pool.largest_length()
     spent = (
-        f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB a card"
+        f"weights {weights:.1f} GiB and working memory {rest:.1f} GiB of {budget:.1f} GiB per GPU"
     )
     if weights >= budget or length < pool.layout.block_tokens * 2:
         fits = weights < budget
         return Finding(
             "weights-leave-no-cache" if fits else "weights-do-not-fit",
             "error",
-            f"{understood.checkpoint.name if understood.checkpoint else 'checkpoint'} in memory",
+            understood.checkpoint.name if understood.checkpoint else "checkpoint",
             understood.arguments.model.place
             if understood.arguments.model
             else (understood.launch.place),
-            f"{spent}: no room for the {pool.per_request} blocks of one request"
+            f"{spent}: no room for the {pool.per_request} KV blocks of one request"
             if fits
-            else f"{weights:.1f} GiB of weights a card against a budget of {budget:.1f} GiB",
-            f"a smaller checkpoint ({_smaller(understood)}), more cards under one"
-            " tensor-parallel size",
+            else f"weights need {weights:.1f} GiB per GPU, the memory budget is {budget:.1f} GiB",
+            f"use a smaller checkpoint ({_smaller(understood)}) or more GPUs with tensor"
+            " parallelism",
             "fails_at_start",
         )
     return Finding(
@@ -92,24 +93,25 @@ def _no_length(
         "error",
         f"--max-model-len {pool.max_model_len}",
         understood.place_of("max_model_len"),
-        f"one request reserves {pool.per_request} blocks, about {pool.count} are there ({spent})",
+        f"one request needs {pool.per_request} KV blocks, the pool has about {pool.count} "
+        f"({spent})",
         f"--max-model-len {length}",
         "fails_at_start",
     )
 
 
 def _smaller(understood: Understood) -> str:
-    """Return the formats that are smaller than the launch's own."""
+    """Return the weight formats that are smaller than the launch's."""
     sixteen = understood.checkpoint is None or understood.checkpoint.quant == "bf16"
     return "FP8, int4" if sixteen else "int4"
 
 
 def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
-    """Return what may stop the start: seats within the pool's band.
+    """Return what may stop the start: a max-num-seqs within the band of the pool's blocks.
 
-    Left at the default of a large card the server was refused each time it was seen: 939, 1,011 and
-    556 blocks against 1,024 seats (RTX PRO 6000 with FP8, NVFP4 and BF16 weights of this shape,
-    https://github.com/vllm-project/recipes/pull/831), so there it is taken to be refused.
+    The default of a large card failed in every known start: 939, 1,011 and 556 blocks at
+    max-num-seqs 1,024 (RTX PRO 6000 with FP8, NVFP4 and BF16 weights of this shape,
+    https://github.com/vllm-project/recipes/pull/831), so for the default it is an error.
     """
     known = understood.values.get("max_num_seqs")
     left = known is None or not known.stated
@@ -118,9 +120,9 @@ def _seats_in_doubt(understood: Understood, view: PoolView) -> Finding:
         "max-num-seqs-above-blocks",
         understood,
         "error" if left else "warning",
-        f"{view.max_num_seqs} seats against {pool.low:.0f} to {pool.high:.0f} blocks: graph "
-        "capture of full decode steps refuses more seats than state blocks"
-        + ("; at this default it was refused on such cards" if left else ""),
+        f"--max-num-seqs {view.max_num_seqs} exceeds or nearly exceeds the {pool.low:.0f} to "
+        f"{pool.high:.0f} state blocks: full CUDA graph capture can fail"
+        + ("; with this default it failed on such GPUs" if left else ""),
         min(view.pool.short_requests, int(pool.low)),
         "fails_at_start" if left else None,
     )
@@ -134,11 +136,11 @@ def _seats(
     requests: int,
     outcome: Outcome | None = None,
 ) -> Finding:
-    """Return a finding about the seats; what mends it are as many as ``requests``."""
+    """Return a finding about ``--max-num-seqs``; the fix lowers it to ``requests``."""
     return Finding(
         name,
         severity,
-        told_flag(understood, "max_num_seqs", "--max-num-seqs"),
+        stated_flag(understood, "max_num_seqs", "--max-num-seqs"),
         understood.place_of("max_num_seqs"),
         text,
         f"--max-num-seqs {_round_down(requests)}",

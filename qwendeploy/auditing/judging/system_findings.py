@@ -1,4 +1,4 @@
-"""Findings about what a launch meets: the container's ports, volumes and device, the cluster."""
+"""Findings about the environment: container ports, volumes, devices and the cluster."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from qwendeploy.tables.boot import boot_rows
 
 
 def container_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield faults of the container itself: ports that lead nowhere, weights fetched anew."""
+    """Yield mistakes in the container settings: unreachable ports, missing cache volumes."""
     launch = understood.launch
     container = launch.container
     if launch.variables_open and not understood.api_key and understood.network in ("all", "host"):
         yield Finding(
             "open-port-without-key",
             "info",
-            f"port on {understood.listen} without a key",
+            f"port on {understood.listen} without an API key",
             launch.place,
-            f"the port answers on {understood.listen}; whether a key is asked for would stand in "
-            f"{', '.join(launch.unread)}, not read",
-            "VLLM_API_KEY there, or publish the port on 127.0.0.1",
+            f"the server listens on {understood.listen}; an API key may be set in "
+            f"{', '.join(launch.unread)}, which was not read",
+            "set VLLM_API_KEY there, or publish the port on 127.0.0.1",
         )
     if container is None:
         return
@@ -34,8 +34,8 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             "device request",
             word.place,
-            f"the container is refused: {word.text}",
-            "a device request with capabilities and either a count or device ids",
+            f"Docker rejects the container: {word.text}",
+            "request devices with capabilities and either count or device_ids",
             "fails_at_start",
         )
     if (
@@ -48,9 +48,9 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             f"platform {container.platform.text}",
             container.platform.place,
-            f"the host is {understood.context.machine.platform}: the image's programs cannot be "
-            "executed, or crawl under emulation without the GPU",
-            "drop the platform, the tag has images for both",
+            f"the host is {understood.context.machine.platform}: the image cannot run here, or "
+            "only in slow emulation without the GPU",
+            "remove the platform setting, the tag has images for both architectures",
             "fails_at_start",
         )
     loopback = _loopback_only(understood)
@@ -69,7 +69,7 @@ def container_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             f"published port {', '.join(inside)}",
             container.ports[0].place,
-            f"the server listens on {int(port)} inside the container",
+            f"the server listens on port {int(port)} inside the container",
             f"publish {container.ports[0].host or int(port)}:{int(port)}",
             "degraded",
         )
@@ -82,7 +82,7 @@ _IN_IMAGE = ("/vllm-workspace", "/usr", "/opt", "/etc/ssl")
 
 
 def _paths_not_mounted(understood: Understood) -> Iterator[Finding]:
-    """Yield paths of model and chat template that no volume puts into an upstream container."""
+    """Yield model and chat template paths that are not mounted in an upstream container."""
     container = understood.launch.container
     if container is None or container.gpus is None or container.opaque:
         return
@@ -104,8 +104,8 @@ def _paths_not_mounted(understood: Understood) -> Iterator[Finding]:
                 "error",
                 f"{what} {text}",
                 path.place,
-                f"no volume puts {text} into the container"
-                + (f"; mounted are {', '.join(targets[:4])}" if targets else ""),
+                f"{text} is not mounted in the container"
+                + (f"; mounts: {', '.join(targets[:4])}" if targets else ""),
                 f"-v HOST_FOLDER:{text.rsplit('/', 1)[0] or '/'}",
                 "fails_at_start",
             )
@@ -125,7 +125,7 @@ def _foreign_platform(asked: str, host: str) -> bool:
 
 
 def model_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield a model that is not named, or that a container looks for where it is not."""
+    """Yield a missing model, or one that the container cannot find."""
     launch, model = understood.launch, understood.arguments.model
     if launch.engine != "vllm" or launch.open_ended or understood.fork:
         return
@@ -136,8 +136,8 @@ def model_findings(understood: Understood) -> Iterator[Finding]:
                 "error",
                 "model",
                 launch.place,
-                "no model is named: the engine serves its default, Qwen/Qwen3-0.6B",
-                "the repository or folder as the first argument",
+                "no model is given: vLLM serves its default, Qwen/Qwen3-0.6B",
+                "pass the repository or directory as the first argument",
                 "degraded",
             )
         return
@@ -155,21 +155,21 @@ def model_findings(understood: Understood) -> Iterator[Finding]:
         "error",
         name,
         model.place,
-        f"{name} is neither a repository with its owner nor a folder that a volume puts into the "
-        "container's working directory: the hub answers 404",
+        f"{name} is neither OWNER/REPOSITORY nor a directory mounted in the container's working "
+        "directory: the Hugging Face Hub returns 404",
         f"Qwen/{name}"
         if name.lower().startswith("qwen3")
-        else "owner/repository, or a mounted path",
+        else "use owner/repository, or a mounted path",
         "fails_at_start",
     )
 
 
 _SHARED_NETWORKS = ("host", "container:", "service:", "ns:")
-"""Networks in which the container's loopback is somebody else's too."""
+"""Networks in which the container shares its loopback interface with others."""
 
 
 def _loopback_only(understood: Understood) -> Finding | None:
-    """Return the finding that the server answers inside its container alone."""
+    """Return the finding that the server is reachable only from inside its container."""
     launch = understood.launch
     setting = understood.arguments.last("--host")
     network = launch.container.network if launch.container is not None else None
@@ -184,19 +184,19 @@ def _loopback_only(understood: Understood) -> Finding | None:
         "error",
         f"--host {address}",
         setting.place,
-        f"{address} is the container's own loopback: neither a published port nor a Service nor "
-        "another container reaches the server",
-        "--host 0.0.0.0, and 127.0.0.1 in front of the published port",
+        f"{address} is the container's loopback interface: published ports, Services and other "
+        "containers cannot reach the server",
+        "--host 0.0.0.0, and publish the port on 127.0.0.1",
         "degraded",
     )
 
 
 _COMPILED = "/root/.cache/vllm"
-"""Compiled graphs; where no volume keeps them every container compiles anew."""
+"""Cache of compiled graphs; without a volume for it, every new container compiles again."""
 
 
 def cluster_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield what a cluster does to the server: a probe that kills it, a variable that stops it."""
+    """Yield probes that kill the server while it starts, and a variable that stops it."""
     launch = understood.launch
     watched = launch.supervision
     if watched is None or launch.engine != "vllm":
@@ -207,9 +207,9 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
             "error",
             "Service vllm sets VLLM_PORT",
             watched.link,
-            "the cluster hands pods VLLM_PORT=tcp://… after a Service of this name, and the engine "
-            "stops: VLLM_PORT appears to be a URI",
-            "another name for the Service, or enableServiceLinks: false in the pod",
+            "for a Service of this name Kubernetes sets VLLM_PORT=tcp://… in the pods, and vLLM "
+            "exits with 'VLLM_PORT appears to be a URI'",
+            "rename the Service, or set enableServiceLinks: false in the pod",
             "fails_at_start",
         )
     targets = launch.container.targets if launch.container is not None else ()
@@ -223,17 +223,15 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
         return
     if watched.patience_s < median(starts):
         sure = watched.patience_s < min(starts)
-        after = (
-            "the container is killed" if watched.restarts else "services that wait for it give up"
-        )
+        after = "the container is killed" if watched.restarts else "dependent services fail"
         yield Finding(
             "probe-kills-start",
             "error" if sure and watched.restarts else "warning",
             "startupProbe, livenessProbe" if watched.restarts else "healthcheck",
             watched.probe,
-            f"{after} after {watched.patience_s} s without an answer; {len(starts)} measured "
-            f"starts took {min(starts):.0f} to {max(starts):.0f} s",
-            "startupProbe with failureThreshold 90 and periodSeconds 10"
+            f"{after} after {watched.patience_s} s without a healthy response; {len(starts)} "
+            f"measured starts took {min(starts):.0f} to {max(starts):.0f} s",
+            "add a startupProbe with failureThreshold 90 and periodSeconds 10"
             if watched.restarts
             else "start_period: 900s",
             "fails_at_start" if sure and watched.restarts else None,
@@ -241,7 +239,7 @@ def cluster_findings(understood: Understood) -> Iterator[Finding]:
 
 
 def _hub_home(env: Mapping[str, Word]) -> str:
-    """Return the hub's folder: ``HF_HOME``, else below the cache or home of the variables."""
+    """Return the hub's cache directory: ``HF_HOME``, else below the cache or home directory."""
     if "HF_HOME" in env:
         return env["HF_HOME"].text
     if "XDG_CACHE_HOME" in env:
@@ -257,7 +255,7 @@ def _upstream(understood: Understood) -> bool:
 
 
 def _weights_lost(understood: Understood) -> Finding | None:
-    """Return the finding that a hub checkpoint is fetched again at every start."""
+    """Return the finding that a hub checkpoint is downloaded again for every container."""
     container = understood.launch.container
     checkpoint = understood.checkpoint
     if container is None or checkpoint is None or container.gpus is None:
@@ -290,7 +288,7 @@ def _weights_lost(understood: Understood) -> Finding | None:
             "error",
             "volumes",
             place,
-            f"no volume holds {wanted[0]} and HF_HUB_OFFLINE forbids fetching {name}",
+            f"{wanted[0]} is not on a volume and HF_HUB_OFFLINE blocks the download of {name}",
             f"-v $HOME/.cache/huggingface:{home}",
             "fails_at_start",
         )
@@ -299,7 +297,7 @@ def _weights_lost(understood: Understood) -> Finding | None:
         "warning",
         "volumes",
         place,
-        f"no volume holds {wanted[0]}, so {name} is fetched again for every new container",
+        f"{wanted[0]} is not on a volume, so every new container downloads {name} again",
         f"-v $HOME/.cache/huggingface:{home}",
         "wasteful",
     )

@@ -1,4 +1,4 @@
-"""What several launches of one file do to each other: cards and ports that they share."""
+"""Conflicts between several launches of one file: shared GPUs and ports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from qwendeploy.auditing.understanding.visible_gpus import MOST_CARDS, card_name
 from qwendeploy.documents import Option
 
 MOST_SHARED = 1.0
-"""The engine takes its share of the whole card and refuses when that much is not free."""
+"""The engine takes its share of the whole card and exits when less is free."""
 
 
 def with_neighbours(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the launches with what each meets from those in front of it."""
+    """Return the launches, each with its conflicts with the launches before it."""
     result: list[Judged] = []
     for index, item in enumerate(judged):
         extra: list[Finding] = []
@@ -143,9 +143,9 @@ def _shared_memory(first: Judged, second: Judged) -> Finding | None:
         "error",
         "--gpu-memory-utilization",
         place,
-        f"card {card} serves {_other(first, second)} too: together they ask for {total:.2f} of its "
-        "memory, and the one that starts second finds less free than it asks for",
-        "give each its own card (device_ids, --gpus device=N), or shares that sum below 1",
+        f"GPU {card} is also used by {_other(first, second)}: together they request {total:.2f} "
+        "of its memory, so the second one to start fails",
+        "give each its own GPU (device_ids, --gpus device=N), or fractions that sum below 1",
         "fails_at_start",
     )
 
@@ -160,10 +160,10 @@ def _same_port(first: Judged, second: Judged) -> Finding | None:
         "error",
         f"port {both[0]}",
         second.understood.launch.place,
-        f"{_other(first, second)} publishes port {both[0]} already",
+        f"{_other(first, second)} already publishes port {both[0]}",
         "publish another host port"
         if first is not second
-        else f"one service a port, or a range of ports such as {both[0]}-{int(both[0]) + 7}",
+        else f"publish a range of ports such as {both[0]}-{int(both[0]) + 7}",
         "fails_at_start",
     )
 

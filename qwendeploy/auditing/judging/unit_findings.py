@@ -1,4 +1,4 @@
-"""What service managers and images make of a server: starts given up, words that are lost."""
+"""Mistakes in systemd units, quadlets and Dockerfiles: start timeouts, lost arguments."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.tables.boot import boot_rows
 
 _HIDDEN = {
-    "PrivateDevices": ("the server gets a /dev without the cards", "PrivateDevices=no"),
+    "PrivateDevices": ("the server cannot see the GPUs in /dev", "PrivateDevices=no"),
     "DevicePolicy": (
-        "only the devices that are named are allowed, and no card is",
-        "DeviceAllow=/dev/nvidia0 rw with the control devices, or DevicePolicy=auto",
+        "only listed devices are allowed, and no GPU is listed",
+        "DeviceAllow=/dev/nvidia0 rw plus the control devices, or DevicePolicy=auto",
     ),
-    "ProtectHome": ("the paths below the home are empty for the server", "ProtectHome=read-only"),
+    "ProtectHome": ("home directories appear empty to the server", "ProtectHome=read-only"),
 }
 
 
 def unit_findings(understood: Understood) -> Iterator[Finding]:
-    """Yield faults of the unit or quadlet around a server (systemd.service, systemd.exec)."""
+    """Yield mistakes in the unit or quadlet of a server (systemd.service, systemd.exec)."""
     launch = understood.launch
     yield from _lost_words(launch)
     service = launch.service
@@ -39,9 +39,9 @@ def unit_findings(understood: Understood) -> Iterator[Finding]:
             "unit-shell-syntax",
             told,
             service.shell[0],
-            f"systemd starts programs without a shell: {told} reaches the program as an argument, "
-            "or is looked for as a program",
-            "ExecStart=/bin/bash -c '…', Environment=, or StandardOutput=append:FILE",
+            f"systemd does not run commands in a shell: {told} is passed to the program as an "
+            "argument, or treated as the program",
+            "use ExecStart=/bin/bash -c '…', Environment=, or StandardOutput=append:FILE",
         )
     for word in service.paths:
         home = word.text.startswith("~")
@@ -49,10 +49,10 @@ def unit_findings(understood: Understood) -> Iterator[Finding]:
             "unit-path",
             word.text,
             word,
-            "~ is a shell's: systemd hands it on as it stands"
+            "systemd does not expand ~"
             if home
-            else "systemd takes an absolute path or a bare name for the program",
-            "%h in a user's unit, or the whole path" if home else "the whole path",
+            else "systemd needs an absolute path or a bare name for the program",
+            "use %h in a user unit, or the absolute path" if home else "use the absolute path",
         )
     simple = service.kind is None or service.kind.text in ("simple", "exec")
     if service.detached and simple and (service.restarts or service.stops is not None):
@@ -60,18 +60,18 @@ def unit_findings(understood: Understood) -> Iterator[Finding]:
             "unit-detached-container",
             "docker run -d",
             Word("-d", launch.place),
-            "the client returns at once and the unit counts as ended: "
+            "docker run -d returns immediately and systemd considers the unit stopped: "
             + (
-                "ExecStop stops the container that has just started"
+                "ExecStop stops the container that just started"
                 if service.stops is not None
-                else "Restart starts it over and over"
+                else "Restart= starts it again and again"
             ),
-            "leave out -d, so that the unit lives as long as the container",
+            "remove -d, so that the unit runs as long as the container",
         )
 
 
 def _lost_words(launch: Launch) -> Iterator[Finding]:
-    """Yield what an image's forms of command and entry point do to the words."""
+    """Yield arguments that an image's shell-form entry point drops or does not expand."""
     if launch.dropped:
         told = " ".join(word.text for word in launch.dropped[:3])
         yield Finding(
@@ -79,9 +79,9 @@ def _lost_words(launch: Launch) -> Iterator[Finding]:
             "error",
             f"CMD {told}",
             launch.dropped[0].place,
-            "an entry point in shell form is run as /bin/sh -c: neither CMD nor what follows the "
-            "image in docker run reaches the server",
-            'ENTRYPOINT ["program", "argument"] as a JSON array',
+            "a shell-form ENTRYPOINT runs as /bin/sh -c and ignores CMD and the arguments of "
+            "docker run",
+            'use the exec form: ENTRYPOINT ["program", "argument"]',
             "degraded",
         )
     for word in launch.literal:
@@ -90,8 +90,8 @@ def _lost_words(launch: Launch) -> Iterator[Finding]:
             "error",
             word.text,
             word.place,
-            f"no shell runs a JSON array: the server is given {word.text!r} as it stands",
-            "the value itself, or the shell form with exec",
+            f"the exec form does not run a shell: the server receives {word.text!r} unexpanded",
+            "write the value itself, or use the shell form with exec",
             "fails_at_start",
         )
 
@@ -109,23 +109,23 @@ def _never_ready(launch: Launch, service: Service) -> Iterator[Finding]:
         return
     outside = launch.runtime == "podman"
     waits = {
-        "notify": "for a notice that the server never sends",
-        "notify-reload": "for a notice that the server never sends",
-        "forking": "for the started process to leave a child and end, which it does not",
+        "notify": "for a notification that the server never sends",
+        "notify-reload": "for a notification that the server never sends",
+        "forking": "for the process to fork and exit, which it does not do",
     }.get(kind.text)
     if waits is None or outside or (kind.text == "forking" and not service.direct):
         return
     if kind.text == "forking" and service.detached:
         return
-    limit = f"after {service.patience_s:.0f} s it is killed"
+    limit = f"it kills the server after {service.patience_s:.0f} s"
     forever = service.patience_s == float("inf")
     yield Finding(
         "unit-never-ready",
         "warning" if forever else "error",
         f"Type={kind.text}",
         kind.place,
-        f"systemd waits {waits}; " + ("what waits for the unit never starts" if forever else limit),
-        "Type=exec, or leave it out",
+        f"systemd waits {waits}; " + ("dependent units never start" if forever else limit),
+        "Type=exec, or remove the setting",
         "degraded" if forever else "fails_at_start",
     )
 
@@ -140,8 +140,8 @@ def _gives_up(service: Service, kind: Word) -> Iterator[Finding]:
         "error" if sure else "warning",
         "Notify=healthy",
         kind.place,
-        f"the start is given up after {service.patience_s:.0f} s without a healthy answer; "
+        f"the start fails after {service.patience_s:.0f} s without a healthy response; "
         f"{len(starts)} measured starts took {min(starts):.0f} to {max(starts):.0f} s",
-        "TimeoutStartSec=900 under [Service]",
+        "set TimeoutStartSec=900 under [Service]",
         "fails_at_start" if sure else None,
     )

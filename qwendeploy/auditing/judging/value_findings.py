@@ -1,4 +1,4 @@
-"""Values that pass the engine's parser and stop it when the configuration is built."""
+"""Flag values that the parser accepts but the engine's configuration rejects."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def _backend(understood: Understood) -> Iterator[Finding]:
         yield _refused(
             f"--attention-backend {value}",
             setting.place,
-            f"{value} is no attention backend of this release; the engine stops with unknown "
-            "attention backend",
-            f"--attention-backend {near}" if near else "drop it, the engine chooses one",
+            f"this release has no attention backend {value}; vLLM exits with 'unknown attention "
+            "backend'",
+            f"--attention-backend {near}" if near else "remove it, vLLM selects one",
         )
 
 
@@ -115,8 +115,8 @@ def _quantization(understood: Understood) -> Iterator[Finding]:
             yield _refused(
                 about,
                 setting.place,
-                f"{value} is no quantisation method; the engine stops at its configuration",
-                f"--quantization {near}" if near else "drop it, the engine reads the checkpoint's",
+                f"{value} is not a quantization method; vLLM rejects the configuration",
+                f"--quantization {near}" if near else "remove it, vLLM reads the checkpoint's",
             )
         return
     if model is None or is_path(model.text):
@@ -126,22 +126,22 @@ def _quantization(understood: Understood) -> Iterator[Finding]:
         yield _refused(
             about,
             setting.place,
-            f"{reason}; the engine stops: the methods do not match",
-            "drop --quantization, the engine reads it from the checkpoint",
+            f"{reason}; vLLM exits because the methods do not match",
+            "remove --quantization, vLLM reads the method from the checkpoint",
             "quantization-mismatch",
         )
 
 
 def _devices(understood: Understood) -> Iterator[Finding]:
-    """Yield a kind of device where identifiers belong: ``--device`` begins ``--device-ids``."""
+    """Yield a device type where ids belong: ``--device`` abbreviates ``--device-ids``."""
     stated = _stated(understood, "--device-ids")
     if stated is not None and stated[1].lower() in ("auto", "cuda", "gpu", "cpu", "rocm"):
         yield _refused(
             f"{stated[0].spelt} {stated[1]}",
             stated[0].place,
-            f"--device is gone; what is written is read as --device-ids, and {stated[1]} is no "
-            "identifier of a card",
-            f"drop {stated[0].spelt}, the engine finds the cards",
+            f"--device was removed; vLLM reads it as --device-ids, and {stated[1]} is not a "
+            "device id",
+            f"remove {stated[0].spelt}, vLLM finds the GPUs",
         )
 
 
@@ -160,29 +160,29 @@ def _drafting(understood: Understood) -> Iterator[Finding]:
     if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens < 1:
         yield refuse(
             "num_speculative_tokens",
-            f"{tokens} is not above 0; the configuration is refused",
-            "num_speculative_tokens 3, or no --speculative-config",
+            f"{tokens} is not greater than 0; vLLM rejects the configuration",
+            "num_speculative_tokens 3, or remove --speculative-config",
         )
     method = values.get("method")
     if method in _NEEDS_MODEL and not values.get("model") and not spec.symbolic:
         yield refuse(
             "model",
-            f"{method} drafts with a model of its own and none is named; the configuration is "
-            "refused",
-            "name the drafter under model, or method mtp",
+            f"{method} needs a separate draft model and none is given; vLLM rejects the "
+            "configuration",
+            "set model to the draft model, or use method mtp",
         )
     if "tensor_parallel_size" in values:
         yield refuse(
             "tensor_parallel_size",
-            "the key is refused by name in the speculative configuration",
+            "the speculative configuration does not accept this key",
             f"write {DRAFT_TP}",
         )
     ranks, tp = values.get(DRAFT_TP), understood.number("tp")
     if isinstance(ranks, int) and tp is not None and ranks not in (1, int(tp)):
         yield refuse(
             DRAFT_TP,
-            f"{ranks} is neither 1 nor --tensor-parallel-size {int(tp)}; the configuration is "
-            "refused",
+            f"{ranks} is neither 1 nor --tensor-parallel-size {int(tp)}; vLLM rejects the "
+            "configuration",
             f"{DRAFT_TP} 1 or {int(tp)}",
         )
 
@@ -198,32 +198,34 @@ def _parallel(understood: Understood) -> Iterator[Finding]:
     def refuse(flag: str, text: str, fix: str) -> Finding:
         setting = arguments.last(flag)
         place = setting.place if setting is not None else understood.launch.place
-        return _refused(flag, place, f"{text}; the configuration is refused", fix)
+        return _refused(flag, place, f"{text}; vLLM rejects the configuration", fix)
 
     ranks, here = size("--data-parallel-size", 1), size("--data-parallel-size-local")
     if arguments.switched_on("--enable-eplb") and not arguments.switched_on(_EXPERTS):
         yield refuse(
-            "--enable-eplb", f"balancing experts needs {_EXPERTS}", "drop it: this model is dense"
+            "--enable-eplb",
+            f"expert load balancing needs {_EXPERTS}",
+            "remove it: this model is dense",
         )
     if ranks is not None and here is not None and here > ranks:
         yield refuse(
             "--data-parallel-size-local",
-            f"{here} ranks here are more than the {ranks} of --data-parallel-size",
+            f"{here} local ranks exceed --data-parallel-size {ranks}",
             f"--data-parallel-size {here}",
         )
     for flag in ("--data-parallel-rank", "--data-parallel-external-lb"):
         if ranks == 1 and arguments.value(flag) not in (None, "false"):
             yield refuse(
                 flag,
-                "a balancer in front needs --data-parallel-size above 1",
-                f"drop it, or --data-parallel-size with the number of replicas behind {flag}",
+                "an external load balancer needs --data-parallel-size above 1",
+                f"remove it, or set --data-parallel-size to the number of replicas behind {flag}",
             )
     tp, context_ranks = size("--tensor-parallel-size", 1), size("--decode-context-parallel-size")
     if tp and context_ranks and tp % context_ranks:
         yield refuse(
             "--decode-context-parallel-size",
             f"{context_ranks} does not divide --tensor-parallel-size {tp}",
-            "drop it",
+            "remove it",
         )
 
 
@@ -232,7 +234,7 @@ _ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def _yarn(understood: Understood) -> Iterator[Finding]:
-    """Yield a length beyond what the override's factor covers."""
+    """Yield a length beyond what the YaRN factor covers."""
     stated, length = _stated(understood, "--hf-overrides"), understood.number("max_model_len")
     if stated is None or length is None:
         return
@@ -253,9 +255,9 @@ def _yarn(understood: Understood) -> Iterator[Finding]:
         stated[0].place,
         f"the factor covers {covered:,.0f} tokens, --max-model-len is {length:,.0f}: "
         + (
-            "positions beyond it are not scaled and answers there are noise"
+            "positions beyond that are not scaled, so output there is unusable"
             if allowed is not None
-            else "the engine refuses it"
+            else "vLLM rejects it"
         ),
         f"factor {-(-int(length) // QWEN_27B.native_context)}, or --max-model-len {covered:.0f}",
         "degraded" if allowed is not None else "fails_at_start",

@@ -1,4 +1,4 @@
-"""What a checkpoint's name or path says: model, weight format, size, contents."""
+"""Properties of a checkpoint from its name or path: model, weight format, size, contents."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class NamedCheckpoint:
     mtp: bool | None
     forces_fp8_kv: bool
     third_party: bool
-    """A hub repository of neither the model's nor the card's maker."""
+    """A hub repository of neither Qwen nor NVIDIA."""
 
     @property
     def like_27b(self) -> bool:
@@ -96,15 +96,15 @@ class NamedCheckpoint:
 
 
 def refused_quantization(model: str, given: str) -> str | None:
-    """Return why ``--quantization`` does not go with a repository, ``None`` if it may."""
+    """Return why a repository does not support ``--quantization``, ``None`` if it may."""
     method = _method_family(given)
     for pattern, methods in _METHODS:
         if pattern.search(model):
             if method is None or method in methods:
                 return None
-            return f"the checkpoint says {' or '.join(sorted(methods))}, not {given}"
+            return f"the checkpoint is quantized with {' or '.join(sorted(methods))}, not {given}"
     if re.fullmatch(r"Qwen/Qwen3\.[568]-27B", model, re.I) and method in _NEEDS_OWN_FILES:
-        return f"the checkpoint is 16-bit and holds nothing that {given} reads"
+        return f"the checkpoint is 16-bit and has no {given} scales"
     return None
 
 

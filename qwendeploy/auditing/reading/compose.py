@@ -36,7 +36,7 @@ _VARIABLE = re.compile(
 
 
 EXTENDED = "the extended file"
-"""Begins the note of a file that a service extends and that was not read."""
+"""Prefix of the note about a file that a service extends and that was not read."""
 DEEPEST_EXTENDED = 8
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -288,14 +288,14 @@ class _Service:
         return nvidia_devices(devices) or Gpus(False, 0, (), place)
 
     def _refused_requests(self, fields: Mapping[str, Node]) -> Iterator[Word]:
-        """Yield what compose refuses about device requests (Compose specification, deploy)."""
+        """Yield why compose rejects a device request (Compose specification, deploy)."""
         reserved = self.tree.at(fields.get("deploy"), "resources", "reservations", "devices")
         for item in self.tree.sequence(reserved):
             keys, place = self.tree.mapping(item), self.tree.place(item)
             if "capabilities" not in keys:
                 yield Word("a device request needs capabilities: [gpu]", place)
             if {"count", "device_ids"} <= keys.keys():
-                yield Word("count and device_ids exclude each other", place)
+                yield Word("count and device_ids are mutually exclusive", place)
 
     def _requests(self, items: list[Node]) -> Gpus | None:
         for item in items:

@@ -1,4 +1,4 @@
-"""One compose service out of several texts: ``extends``, ``include`` and the override file.
+"""Merging of compose services: ``extends``, ``include`` and the override file.
 
 Mappings are merged, lists are joined, commands and other single values replaced, as the Compose
 specification says ("Merge"); what stands in the upper text comes last where order counts.

@@ -22,7 +22,7 @@ from qwendeploy.errors import UserError
 
 FLAG = "--config"
 UNREAD = "configuration file"
-"""Begins the note of a file that was not read: flags of it may be in effect."""
+"""Prefix of the note about a file that was not read: it may set further flags."""
 
 _HERE = re.compile(r"^\$(?:PWD|\{PWD\})/")
 

@@ -1,4 +1,4 @@
-"""ConfigMaps of the same manifest file: variables and files of the containers that name them."""
+"""ConfigMaps of the same manifest file: variables and files for the containers that use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``docker run``, ``podman run`` and their kin, read as a launch."""
+"""``docker run``, ``podman run`` and similar commands, read as a launch."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ def read_container_run(
     place = words[0].place
     if image is None:
         raise UserError(
-            "no image follows the container options",
+            "no image name after the container options",
             where=str(place),
-            hint="a line in front of the image may lack its backslash",
+            hint="check that every line before the image name ends in a backslash",
         )
     entrypoint = options.single.get("--entrypoint")
     repeated = repeated_program(arguments, image.text) if entrypoint is None else None
@@ -243,7 +243,7 @@ def _options(words: tuple[Word, ...]) -> tuple[_Options, Word | None, tuple[Word
             _take(options, name, Word(value, word.place))
             continue
         if index >= len(words):
-            raise UserError(f"{name} lacks its value", where=str(word.place))
+            raise UserError(f"{name} has no value", where=str(word.place))
         _take(options, name, words[index])
         index += 1
     return options, None, ()
@@ -277,8 +277,8 @@ def _take(options: _Options, name: str, word: Word) -> None:
         options.gpus = parse_gpus(word.text, word.place)
         if re.match(r"^device=[^=\"']*,[^=]*$", word.text):
             listed = word.text.removeprefix("device=")
-            told = f"--gpus {word.text} is a device and a count; write '\"device={listed}\"'"
-            options.refused.append(Word(told, word.place))
+            problem = f"--gpus {word.text} means a device and a count; write '\"device={listed}\"'"
+            options.refused.append(Word(problem, word.place))
     else:
         options.single[name] = word
 

@@ -1,4 +1,4 @@
-"""Launches in the fenced blocks of a page: the prose around them is left out, lines keep theirs."""
+"""Launches in fenced code blocks of a page, with their line numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of ``docker inspect`` read as a launch: a container that runs already."""
+"""The output of ``docker inspect`` for a running container, read as a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a foreign file starts: one server with its arguments, variables and container."""
+"""A launch: one server with its arguments, variables and container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``llama-server --models-preset FILE``: every section of the file is a server of its own.
+"""``llama-server --models-preset FILE``: every section of the file is a separate server.
 
 Keys are options with or without their dashes, or the names of their variables; ``[*]`` holds for
 every section, and what the command itself says counts more (llama.cpp ``tools/server/README.md``).

@@ -1,4 +1,4 @@
-"""Launches from a file, a directory or a text: the format is told by its content.
+"""Launches from a file, a directory or a text; the content determines the format.
 
 What is read: shell text with ``docker run``, ``podman run``, ``vllm serve``, the Python module or
 ``llama-server``; compose files; systemd units and quadlets; Kubernetes manifests; Dockerfiles; the
@@ -44,11 +44,11 @@ MOST_LAUNCHES = 100
 """Servers of a file that are judged: a box does not hold more."""
 _LAUNCH_SUFFIXES = {".sh", ".bash", ".yml", ".yaml", ".service", ".container", ".json", ".txt", ""}
 _YAML_LIKE = re.compile(r"^(services|apiVersion|kind|version|x-[\w-]+|name|items):", re.MULTILINE)
-_NO_LAUNCH = "no server launch found"
+_NO_LAUNCH = "no server command found"
 _HINT = (
-    "read are docker/podman run, vllm serve, python -m vllm.entrypoints.openai.api_server, "
+    "supported: docker/podman run, vllm serve, python -m vllm.entrypoints.openai.api_server, "
     "llama-server, compose files, systemd units, quadlets, Kubernetes manifests, Dockerfiles, "
-    "docker inspect, and JSON or YAML that lists a container's image and words"
+    "docker inspect, and JSON or YAML that lists a container's image and command"
 )
 
 
@@ -109,13 +109,13 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
     launches = _read(text, file, directory)
     if not launches:
         other = next((name for mark, name in _OTHER_SERVERS if mark.search(text)), None)
-        hint = f"{other} is not read; {_HINT}" if other else _HINT
+        hint = f"{other} is not supported; {_HINT}" if other else _HINT
         raise UserError(_NO_LAUNCH, where=file, hint=hint)
     if len(launches) > MOST_LAUNCHES:
         raise UserError(
             f"{len(launches):,} servers in one file",
             where=file,
-            hint=f"give at most {MOST_LAUNCHES} at a time",
+            hint=f"pass at most {MOST_LAUNCHES} at a time",
         )
     beside_it = read_beside(directory)
     read = [with_config_file(launch, beside_it) for launch in launches]

@@ -1,4 +1,4 @@
-"""Shell text as simple commands: quoting undone by ``shlex``, variables left as they are.
+"""Shell text as simple commands: unquoted with ``shlex``, variables unexpanded.
 
 Nothing is executed and nothing is looked up outside the text. A first pass removes comments and
 line continuations, cuts the text at ``;``, ``&``, ``|`` and line ends, and puts in the literals
@@ -83,7 +83,7 @@ def _commands(scan: Scan, functions: Mapping[str, Function], depth: int) -> Iter
         ended = scan.at == len(scan.text)
         if ended and scan.quote:
             where = f"{scan.file}:{scan.opened}"
-            raise UserError(f"the quote {scan.quote} is never closed", where=where)
+            raise UserError(f"missing closing quote {scan.quote}", where=where)
         if not (ended or _step(scan)):
             continue
         scan.at += ended

@@ -1,4 +1,4 @@
-"""Functions of a shell text: their bodies are read where they are called, with what they get."""
+"""Shell functions: their bodies are read where they are called, with the call's arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters and substitutions of shell text: where one ends, and what its default says."""
+"""Shell parameters and substitutions: where they end, and their default values."""
 
 from __future__ import annotations
 

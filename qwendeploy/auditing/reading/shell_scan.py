@@ -1,4 +1,4 @@
-"""The state of the first pass over a shell text, and what moves it as a whole."""
+"""The state of the first pass over a shell text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Scan:
         """Append to the command; variables that repeat each other must not grow without end."""
         self.meter.written += len(text)
         if self.meter.written > MOST_WRITTEN:
-            raise UserError("expands to too much text", where=f"{self.file}:{self.line}")
+            raise UserError("the expanded text is too long", where=f"{self.file}:{self.line}")
         self.out.extend((char, self.line) for char in text)
 
 

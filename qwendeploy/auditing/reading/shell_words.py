@@ -1,4 +1,4 @@
-"""Characters with their lines, cut into words as a shell cuts them: quoting undone by ``shlex``."""
+"""Splitting of shell text into words with line numbers, unquoted with ``shlex``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""systemd units and Podman quadlets read as launches, with what their manager does to them."""
+"""systemd units and Podman quadlets read as launches, with the manager's settings."""
 
 from __future__ import annotations
 

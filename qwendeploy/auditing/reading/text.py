@@ -1,4 +1,4 @@
-"""Foreign text under audit: read within bounds, every piece with its place, nothing executed."""
+"""Text under audit: bounded in size, with the place of every part, never executed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def decode(raw: bytes, shown: str) -> str:
         raise UserError(
             f"larger than {LARGEST_BYTES // 1024} KiB",
             where=shown,
-            hint="give the launch command or file alone",
+            hint="pass only the launch command or file",
         )
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         # What PowerShell writes when a command's output is redirected.

@@ -1,4 +1,4 @@
-"""Files that a script writes by here-document: units, quadlets and compose files among them."""
+"""Files that a script writes with here-documents, such as units and compose files."""
 
 from __future__ import annotations
 

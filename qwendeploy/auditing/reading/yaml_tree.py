@@ -1,4 +1,4 @@
-"""YAML as nodes with their places: no tags, no objects, bounded size and depth.
+"""YAML as nodes with line numbers: no tags, no objects, bounded size and depth.
 
 Only the node graph is built, never Python objects, so that a tag cannot name code and an alias
 costs nothing until somebody walks it; what walks it here is bounded.
@@ -94,7 +94,7 @@ def read_yaml(text: str, file: str) -> list[Tree]:
         raise UserError(
             f"YAML of more than {LARGEST_CHARACTERS // 1024} KiB",
             where=file,
-            hint="give the service's own file",
+            hint="pass only the file of the service",
         )
     loader = YAML(typ="safe", pure=True)
     try:
@@ -127,9 +127,9 @@ def _check(tree: Tree) -> None:
     for count, (node, depth) in enumerate(_walk(tree.root), start=1):
         tag = str(node.tag or "")
         if tag and not tag.startswith(_CORE) and tag not in _PLAIN_TAGS:
-            raise UserError(f"the tag {tag} is not read", where=str(tree.place(node)))
+            raise UserError(f"the YAML tag {tag} is not supported", where=str(tree.place(node)))
         if tag.startswith(f"{_CORE}python"):
-            raise UserError(f"the tag {tag} is not read", where=str(tree.place(node)))
+            raise UserError(f"the YAML tag {tag} is not supported", where=str(tree.place(node)))
         if depth > DEEPEST:
             raise UserError("nested too deeply", where=str(tree.place(node)))
         if count > MOST_NODES:

@@ -1,4 +1,4 @@
-"""Who can reach a server, and whether it asks them for a key."""
+"""Who can reach a server, and whether it requires an API key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def exposure(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) 
     if arguments.last("--uds") is not None or host.endswith(".sock"):
         return "unix socket", "loopback"
     if arguments.last("--headless") is not None:
-        return "no port (headless)", "loopback"
+        return "none (headless)", "loopback"
     container = launch.container
     if container is None or container.on_host_network:
         return host, _reach(host)

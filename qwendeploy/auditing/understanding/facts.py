@@ -1,4 +1,4 @@
-"""An understood launch as the facts that rules read; what is not known is left out."""
+"""The facts of a launch that rules read; unknown facts are left out."""
 
 from __future__ import annotations
 

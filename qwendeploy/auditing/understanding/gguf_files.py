@@ -1,4 +1,4 @@
-"""What a GGUF of this model takes on the card, by its repository and the format in its name."""
+"""GPU memory of this model's GGUF files, by repository and format name."""
 
 from __future__ import annotations
 

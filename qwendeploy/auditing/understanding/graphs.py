@@ -1,4 +1,4 @@
-"""What the arguments say of CUDA graphs: the mode that is asked for and the sizes captured."""
+"""CUDA graph settings of a launch: mode and capture sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama-server's arguments and variables as settings, read as its own parser reads them.
+"""llama-server's arguments and variables as settings, parsed as llama-server does.
 
 An argument is an option or refused; an option that takes a value takes the next word whatever it
 looks like; there is no ``--option=value``; the last of an option counts, and an argument counts

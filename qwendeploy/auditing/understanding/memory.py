@@ -154,37 +154,37 @@ def pool_question(understood: Understood) -> PoolQuestion | None:
 
 
 def why_no_pool(understood: Understood) -> str:
-    """Return what keeps the memory model from a figure, in words."""
+    """Return why the memory model gives no figure."""
     checkpoint, machine = understood.checkpoint, understood.context.machine
     known = {
-        "the tensor-parallel size": understood.number("tp") in QWEN_27B.tensor_parallel_sizes,
+        "tensor-parallel size": understood.number("tp") in QWEN_27B.tensor_parallel_sizes,
         "--max-model-len": understood.number("max_model_len") is not None,
-        "whether prefixes are cached (its default turns on the release)": understood.value(
+        "whether prefix caching is on (the default depends on the release)": understood.value(
             "prefix_cache"
         )
         is not None,
-        "the drafting": understood.spec_tokens is not None and not understood.spec.symbolic,
-        "the card's compute capability": machine is not None
+        "draft tokens": understood.spec_tokens is not None and not understood.spec.symbolic,
+        "compute capability of the GPU": machine is not None
         and any(gpu.compute_capability for gpu in machine.gpus),
-        "the memory fraction": understood.number("gpu_memory_utilization") is not None,
-        "the size of the checkpoint": checkpoint is not None and checkpoint.files_gib is not None,
+        "memory fraction": understood.number("gpu_memory_utilization") is not None,
+        "size of the checkpoint": checkpoint is not None and checkpoint.files_gib is not None,
     }
     if understood.launch.engine != "vllm":
-        return "the memory model is vLLM's"
+        return "the memory model covers vLLM only"
     if checkpoint is None or not checkpoint.like_27b:
-        return "the checkpoint is not named as one of the 27B's shape"
+        return "the checkpoint is not recognized as a 27B model of this family"
     if machine is None:
-        return "the machine is not known (--gpu, --machine)"
+        return "the machine is unknown: state it with --gpu or --machine"
     if understood.context.vendor != "nvidia":
-        return "the memory model is of NVIDIA cards"
+        return "the memory model covers NVIDIA GPUs only"
     if not any(card_sizes(machine)):
-        return "the card's memory is not known (--vram)"
+        return "the GPU's memory is unknown: state it with --vram"
     missing = [name for name, told in known.items() if not told]
     if missing:
-        return f"not known: {', '.join(missing)}"
+        return f"unknown: {', '.join(missing)}"
     if understood.number("pp") != 1:
-        return "pipeline-parallel ranks are not modelled"
-    return "this draft method or cache type has no block arithmetic"
+        return "the memory model does not cover pipeline parallelism"
+    return "the memory model does not cover this draft method or cache type"
 
 
 def _as_numbers(capability: str) -> tuple[int, ...]:

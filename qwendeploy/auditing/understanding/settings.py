@@ -1,4 +1,4 @@
-"""The engine's arguments as settings: canonical flag, value, place, and how it was spelt."""
+"""The engine's arguments as settings: canonical flag, value, place and original spelling."""
 
 from __future__ import annotations
 

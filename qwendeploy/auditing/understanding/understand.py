@@ -211,7 +211,7 @@ class _Values:
             images = self.llama.images
             stated = self.llama.last("--mmproj-auto" if images == "off" else "--mmproj")
             place = stated.place if stated is not None else None
-            why = "" if stated else "images are on where the weights come with a projector"
+            why = "" if stated else "image input is on if the weights include a projector"
             self.found["text_only"] = Effective(
                 "text_only", images == "off", stated is not None, place, why
             )
@@ -223,15 +223,18 @@ class _Values:
         self._whole("pp", "--pipeline-parallel-size", 1)
         self._whole("dp", "--data-parallel-size", 1)
         self._size(
-            "max_model_len", "--max-model-len", QWEN_27B.native_context, "the model's own length"
+            "max_model_len",
+            "--max-model-len",
+            QWEN_27B.native_context,
+            "the model's native length",
         )
         seats, step = self._by_card()
-        self._whole("max_num_seqs", "--max-num-seqs", seats, "default of the card's size")
+        self._whole("max_num_seqs", "--max-num-seqs", seats, "default for this GPU memory size")
         self._size(
             "max_num_batched_tokens",
             "--max-num-batched-tokens",
             step,
-            "default of the card's size",
+            "default for this GPU memory size",
         )
         self._utilization()
         self._prefix_cache()
@@ -302,7 +305,7 @@ class _Values:
             on = setting.value is None or setting.value.lower() not in ("false", "0")
             self._set("prefix_cache", on, setting)
         elif self.release is not None:
-            why = f"for hybrid models {when_changed('prefix_cache')}"
+            why = f"default for hybrid models: {when_changed('prefix_cache')}"
             self._set("prefix_cache", self.release.prefix_cache, None, why)
 
     def _capture(self) -> None:
@@ -335,7 +338,7 @@ class _Values:
             counts = [int(number) for number in re.findall(r"[:=]\s*(\d+)", limits.value)]
             self._set("text_only", bool(counts) and not any(counts), limits)
             return
-        self._set("text_only", False, None, "images are on unless switched off")
+        self._set("text_only", False, None, "image input is on by default")
 
 
 def draft_path(understood: Understood) -> Word | None:

@@ -1,4 +1,4 @@
-"""The cards that a server sees: the machine's, less what container and variables leave out."""
+"""The GPUs that a server sees: the machine's, limited by container and variables."""
 
 from __future__ import annotations
 

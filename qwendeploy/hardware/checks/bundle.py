@@ -1,4 +1,4 @@
-"""``doctor --bundle``: an archive for a bug report that names no person, computer or secret.
+"""``doctor --bundle``: an archive for bug reports without personal data or secrets.
 
 Only listed outputs go in, each redacted, and the archive itself carries neither owner nor time.
 """
@@ -82,9 +82,9 @@ def _daemon_settings(text: str) -> str:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return "is no JSON\n"
+        return "not valid JSON\n"
     if not isinstance(content, dict):
-        return "is no JSON object\n"
+        return "not a JSON object\n"
     kept = {key: content[key] for key in _DAEMON_KEYS if key in content}
     return json.dumps({**kept, "left out": sorted(set(content) - set(kept))}, indent=2) + "\n"
 

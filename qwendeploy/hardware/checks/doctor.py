@@ -1,4 +1,4 @@
-"""``doctor``: what in this environment will bite, before anything is pulled or started."""
+"""``doctor``: problems of this environment, found before anything is pulled or started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.checks.findings import (
     DockerState,
     DoctorReport,
+    Examined,
     Finding,
     Needs,
-    Patient,
     ordered,
 )
 from qwendeploy.hardware.checks.gpu import GPU_CHECKS
@@ -31,25 +31,25 @@ def _processes(readings: Iterable[Reading]) -> tuple[ProcessReading, ...]:
     return tuple(found.values())
 
 
-def examine(patient: Patient) -> DoctorReport:
-    """Return the findings of every check that the patient's facts allow."""
-    checks: list[Callable[[Patient], Iterable[Finding]]] = [*GPU_CHECKS]
-    if patient.probe is not None:
+def examine(examined: Examined) -> DoctorReport:
+    """Return the findings of every check that the examined's facts allow."""
+    checks: list[Callable[[Examined], Iterable[Finding]]] = [*GPU_CHECKS]
+    if examined.probe is not None:
         checks += HOST_CHECKS
-    findings = [finding for check in checks for finding in check(patient)]
-    return DoctorReport(findings=ordered(findings), machine=patient.machine)
+    findings = [finding for check in checks for finding in check(examined)]
+    return DoctorReport(findings=ordered(findings), machine=examined.machine)
 
 
 def doctor_files(
     paths: Iterable[str | Path], needs: Needs, *, catalogue: Catalogue
 ) -> DoctorReport:
-    """Return the findings that saved output allows; nothing of this computer is looked at.
+    """Return the findings that saved output allows; this computer is not examined.
 
     Raises:
         UserError: nothing is recognised in the paths.
     """
     readings = read_paths(paths)
-    return examine(Patient(machine_of(readings, catalogue), needs, _processes(readings)))
+    return examine(Examined(machine_of(readings, catalogue), needs, _processes(readings)))
 
 
 def doctor_here(
@@ -64,26 +64,26 @@ def doctor_here(
     probe = probe or ThisComputer()
     readings = live_readings(probe, nvml)
     machine = machine_of(readings, catalogue, origin="detected")
-    report = examine(Patient(machine, needs, _processes(readings), probe, docker()))
+    report = examine(Examined(machine, needs, _processes(readings), probe, docker()))
     if machine.gpus or any(reading.failures for reading in readings):
         return report
     devices = nvidia_devices(probe)
     absent = Finding(
         id="gpu-absent",
         severity="error",
-        text="no NVIDIA GPU can be seen",
+        text="no NVIDIA GPU found",
         evidence=f"{devices[0]} but no nvidia-smi and no NVML"
         if devices
         else "no nvidia-smi, no NVML, no NVIDIA device",
         fix="install the NVIDIA driver"
         if devices
-        else "run doctor on the GPU box, or give it that box's saved output with --from",
+        else "run doctor on the GPU machine, or pass its saved output with --from",
     )
     return report.model_copy(update={"findings": ordered((absent, *report.findings))})
 
 
 def refuse_errors(report: DoctorReport, *, live: bool) -> None:
-    """Raise if a finding keeps a server from starting, naming the first.
+    """Raise if a finding prevents a server from starting, naming the first.
 
     Raises:
         EnvironmentProblem: this computer was examined (``live``).
@@ -91,20 +91,20 @@ def refuse_errors(report: DoctorReport, *, live: bool) -> None:
     """
     first = next((item for item in report.findings if item.severity == "error"), None)
     if first is not None:
-        what = f"{report.errors} finding{'s' if report.errors > 1 else ''} will keep a server"
+        what = f"{report.errors} error{'s' if report.errors > 1 else ''} will prevent a server"
         what += f" from starting, first: {first.text}"
         kind = EnvironmentProblem if live else NoPlan
         raise kind(what, where="doctor", hint=first.fix or None)
 
 
 def describe_report(report: DoctorReport) -> str:
-    """Return the findings as text, the gravest first."""
+    """Return the findings as text, most severe first."""
     lines = []
     for item in report.findings:
         lines.append(f"{item.severity:<8}{item.text}  [{item.id}]")
-        lines.append(f"        read: {item.evidence}")
+        lines.append(f"        found: {item.evidence}")
         if item.fix:
-            lines.append(f"        do:   {item.fix}")
+            lines.append(f"        fix:   {item.fix}")
     counts = {
         word: sum(item.severity == word for item in report.findings)
         for word in ("error", "warning", "info", "ok")

@@ -1,4 +1,4 @@
-"""What ``doctor`` reports: one finding per thing that will bite, is odd, or was looked at."""
+"""Findings of ``doctor``: problems, notes and passed checks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DockerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Examined:
     """Everything a check may look at; ``docker`` and ``probe`` are absent for saved output."""
 
     machine: Machine

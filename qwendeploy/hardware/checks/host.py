@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qwendeploy.hardware.checks.findings import DockerState, Finding, Patient
+from qwendeploy.hardware.checks.findings import DockerState, Examined, Finding
 from qwendeploy.hardware.live.docker_host import docker_environment, docker_host, knock
 from qwendeploy.hardware.live.machine import in_container
 from qwendeploy.hardware.live.probe import Probe
@@ -75,42 +75,42 @@ def other_runners(probe: Probe, engine: str | None) -> tuple[str, ...]:
 
 
 def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
-    """Return the finding of a daemon that does not answer: an error if nothing else runs a plan."""
+    """Return the finding for an unreachable daemon: an error if nothing else can run a plan."""
     denied = "permission denied" in docker.problem.lower()
     remedy = (
-        "add the user to the group docker and log in again"
+        "add your user to the docker group and log in again"
         if denied
         else "install or start Docker, or set DOCKER_HOST"
     )
-    evidence = docker.problem or "no answer"
+    evidence = docker.problem or "no response"
     if not others:
         return Finding(
             id="docker-unreachable",
             severity="error",
-            text="Docker does not answer, and neither podman, vllm nor llama-server is installed",
+            text="cannot reach Docker, and podman, vllm and llama-server are not installed",
             evidence=evidence,
-            fix=f"{remedy}; or install vLLM and run what generate -f vllm writes",
+            fix=f"{remedy}; or install vLLM and run the script of generate -f vllm",
         )
     return Finding(
         id="docker-unreachable",
         severity="warning",
-        text=f"Docker does not answer: 'up' cannot start a plan, {others[0]} can run one",
+        text=f"cannot reach Docker: 'up' does not work, but {others[0]} can run a plan",
         evidence=f"{evidence}; installed: {', '.join(others)}",
-        fix=f"qwendeploy generate PLAN -f {_RUNNERS[others[0]]}; for 'up' {remedy}",
+        fix=f"qwendeploy generate PLAN -f {_RUNNERS[others[0]]}; to use 'up' {remedy}",
     )
 
 
-def check_docker(patient: Patient) -> Iterator[Finding]:
-    """Say whether Docker answers and can hand over GPUs."""
-    docker, probe = patient.docker, patient.probe
+def check_docker(examined: Examined) -> Iterator[Finding]:
+    """Yield whether Docker is reachable and can pass GPUs to containers."""
+    docker, probe = examined.docker, examined.probe
     if docker is None or probe is None:
         return
-    others = other_runners(probe, patient.needs.engine)
+    others = other_runners(probe, examined.needs.engine)
     if not docker.reachable:
         yield _unreachable(docker, others)
     else:
         evidence = f"server {docker.version}, runtimes {', '.join(docker.runtimes) or 'none'}"
-        yield Finding(id="docker", severity="ok", text="Docker answers", evidence=evidence)
+        yield Finding(id="docker", severity="ok", text="Docker is running", evidence=evidence)
     specs = [
         path
         for pattern in ("/etc/cdi/nvidia*", "/var/run/cdi/nvidia*")
@@ -121,7 +121,7 @@ def check_docker(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="nvidia-runtime",
             severity="ok",
-            text="containers can be given GPUs",
+            text="containers can use GPUs",
             evidence=f"{how}{': ' + specs[0] if specs else ''}",
         )
         return
@@ -135,31 +135,31 @@ def check_docker(patient: Patient) -> Iterator[Finding]:
         severity="warning"
         if hook or not docker.reachable or {"vllm", "llama-server"} & set(others)
         else "error",
-        text="Docker knows no NVIDIA runtime and no CDI device",
+        text="Docker has no NVIDIA runtime and no CDI devices",
         evidence=f"runtimes {', '.join(docker.runtimes) or 'unknown'}; no CDI file; {found}",
         fix="sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
         if toolkit
-        else "install nvidia-container-toolkit, then nvidia-ctk runtime configure",
+        else "install nvidia-container-toolkit, then run nvidia-ctk runtime configure",
     )
 
 
 def model_cache(probe: Probe) -> Path:
-    """Return the directory where checkpoints are downloaded to."""
+    """Return the directory that checkpoints are downloaded to."""
     for name, below in (("HF_HUB_CACHE", ""), ("HF_HOME", "hub")):
         if value := probe.environ(name):
             return Path(value) / below
     return Path(probe.environ("HOME") or "/root") / ".cache/huggingface/hub"
 
 
-def check_disk(patient: Patient) -> Iterator[Finding]:
+def check_disk(examined: Examined) -> Iterator[Finding]:
     """Compare free disk with the checkpoint's download and the image."""
-    probe, needs = patient.probe, patient.needs
+    probe, needs = examined.probe, examined.needs
     if probe is None:
         return
     wanted: list[tuple[str, Path, float]] = []
     if needs.download_gib:
         wanted.append(("the checkpoint", model_cache(probe), needs.download_gib))
-    docker = patient.docker
+    docker = examined.docker
     if docker is not None and docker.reachable and needs.image not in docker.images:
         wanted.append(("the image", Path(docker.root_dir), IMAGE_GIB))
     for what, place, size in wanted:
@@ -170,9 +170,10 @@ def check_disk(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="disk-short" if short else "disk",
             severity="error" if short else "ok",
-            text=f"{what} needs about {size:.0f} GiB" + ("" if short else ", and there is room"),
+            text=f"{'not ' if short else ''}enough disk space for {what} ({size:.0f} GiB)",
             evidence=f"{free:.0f} GiB free at {place}",
-            fix="free some space, or move it: HF_HOME for checkpoints, data-root for Docker"
+            fix="free disk space, or use another disk: HF_HOME for checkpoints, data-root for"
+            " Docker"
             if short
             else "",
         )
@@ -188,9 +189,9 @@ def _free_gib(place: Path) -> float | None:
     return None
 
 
-def check_shared_memory(patient: Patient) -> Iterator[Finding]:
-    """Find a shared-memory mount too small for several workers."""
-    probe = patient.probe
+def check_shared_memory(examined: Examined) -> Iterator[Finding]:
+    """Yield a /dev/shm that is too small for several workers."""
+    probe = examined.probe
     if probe is None or not Path("/dev/shm").is_dir():
         return
     total = shutil.disk_usage("/dev/shm").total / 2**20
@@ -199,23 +200,23 @@ def check_shared_memory(patient: Patient) -> Iterator[Finding]:
     inside = in_container(probe)
     yield Finding(
         id="shared-memory-small",
-        severity="error" if len(patient.serving) > 1 else "warning",
-        text="shared memory is too small for NCCL and the engine's workers",
-        evidence=f"/dev/shm holds {total:.0f} MiB",
+        severity="error" if len(examined.serving) > 1 else "warning",
+        text="/dev/shm is too small for NCCL and the engine's workers",
+        evidence=f"/dev/shm has {total:.0f} MiB",
         fix="start this container with --ipc=host or --shm-size 16g"
         if inside
         else "sudo mount -o remount,size=16G /dev/shm",
     )
 
 
-def check_iommu(patient: Patient) -> Iterator[Finding]:
-    """Find an IOMMU that catches peer traffic between PCIe cards: NCCL then hangs at start.
+def check_iommu(examined: Examined) -> Iterator[Finding]:
+    """Yield an IOMMU that intercepts peer traffic between PCIe GPUs: NCCL then hangs at start.
 
     Seen on two RTX PRO 6000 (vllm-project/vllm issue 33041) and two RTX 5880 (NVIDIA/nccl issue
     2079).
     """
-    probe = patient.probe
-    if probe is None or len(patient.serving) < 2 or patient.machine.interconnect == "nvlink":
+    probe = examined.probe
+    if probe is None or len(examined.serving) < 2 or examined.machine.interconnect == "nvlink":
         return
     units = probe.matches("/sys/class/iommu/*")
     command_line = probe.read("/proc/cmdline") or ""
@@ -225,18 +226,18 @@ def check_iommu(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="iommu-on",
             severity="warning",
-            text="the IOMMU is on: peer traffic over PCIe may hang NCCL at start",
-            evidence=f"{len(units)} IOMMU units; kernel line: {options}",
-            fix="boot with iommu=pt or disable ACS in the BIOS; NCCL_P2P_DISABLE=1 avoids it"
-            " at a price",
+            text="the IOMMU is on: NCCL may hang at start if GPUs use peer access over PCIe",
+            evidence=f"{len(units)} IOMMU units; kernel command line: {options}",
+            fix="boot with iommu=pt or disable ACS in the BIOS; NCCL_P2P_DISABLE=1 also avoids"
+            " the hang, but is slower",
         )
 
 
-def check_port(patient: Patient) -> Iterator[Finding]:
-    """Say whether the port is free on the address that will be listened on."""
-    if patient.probe is None:
+def check_port(examined: Examined) -> Iterator[Finding]:
+    """Yield a port that is already in use on the listen address."""
+    if examined.probe is None:
         return
-    needs = patient.needs
+    needs = examined.needs
     family = socket.AF_INET6 if ":" in needs.listen else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
@@ -246,14 +247,14 @@ def check_port(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="port-in-use",
             severity="error",
-            text=f"port {needs.port} cannot be listened on",
+            text=f"cannot listen on port {needs.port}",
             evidence=f"{needs.listen}:{needs.port}: {problem.strerror or problem}",
-            fix="stop what listens there (ss -ltnp), or choose another with --port",
+            fix="stop the program that uses it (see ss -ltnp), or choose another with --port",
         )
 
 
 def has_token(probe: Probe) -> str | None:
-    """Return where a Hugging Face token lies, never the token."""
+    """Return where a Hugging Face token is stored, never the token."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if probe.environ(name):
             return name
@@ -264,28 +265,28 @@ def has_token(probe: Probe) -> str | None:
     )
 
 
-def check_token(patient: Patient) -> Iterator[Finding]:
-    """Say whether a token is there for repositories behind a licence."""
-    if patient.probe is None:
+def check_token(examined: Examined) -> Iterator[Finding]:
+    """Yield whether a token exists for gated repositories."""
+    if examined.probe is None:
         return
-    perhaps = patient.needs.perhaps_gated
-    if perhaps and has_token(patient.probe) is None:
+    perhaps = examined.needs.perhaps_gated
+    if perhaps and has_token(examined.probe) is None:
         yield Finding(
             id="token-absent",
             severity="info",
-            text=f"{', '.join(perhaps)} is gated: a plan that drafts with it needs a token",
+            text=f"{', '.join(perhaps)} is gated: a plan that uses it for drafting needs a token",
             evidence="neither HF_TOKEN nor a token file",
             fix="accept the licence on its page, then export HF_TOKEN",
         )
-    if not patient.needs.gated:
+    if not examined.needs.gated:
         return
-    names = ", ".join(patient.needs.gated)
-    where = has_token(patient.probe)
+    names = ", ".join(examined.needs.gated)
+    where = has_token(examined.probe)
     if where is None:
         yield Finding(
             id="token-absent",
             severity="error",
-            text=f"{names} is gated: accept its licence and give a token",
+            text=f"{names} is gated: downloading it needs an accepted licence and a token",
             evidence="neither HF_TOKEN nor a token file",
             fix="accept the licence on its page, then export HF_TOKEN",
         )
@@ -293,8 +294,8 @@ def check_token(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="token",
             severity="ok",
-            text=f"a token is there for {names}",
-            evidence=f"{where} is set",
+            text=f"a Hugging Face token is set for {names}",
+            evidence=f"found in {where}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Taking out of a text what names a person, a computer or a secret.
+"""Removal of personal data, host names and secrets from a text.
 
 What is known of this computer (host, user, home) is replaced wherever it stands; addresses,
 identifiers, serials and tokens are known by their form, secrets also by the name before them.

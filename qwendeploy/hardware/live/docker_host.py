@@ -1,4 +1,4 @@
-"""Which Docker daemon is meant: the one that the ``docker`` command itself would talk to."""
+"""Which Docker daemon to use: the one that the ``docker`` command would use."""
 
 from __future__ import annotations
 

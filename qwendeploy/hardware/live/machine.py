@@ -1,4 +1,4 @@
-"""The machine that the program runs on: NVML where present, nvidia-smi beside it.
+"""The machine that the program runs on, read with NVML and nvidia-smi.
 
 Three outcomes are kept apart: a machine with GPUs; a computer without any sign of an NVIDIA GPU
 (only then may another machine be assumed); and a GPU box whose driver or tools fail, which is a
@@ -63,7 +63,7 @@ def _smi(probe: Probe, *arguments: str) -> Reading | None:
         reading.failures.clear()
     elif ran.timed_out:
         reading.failures.append(
-            Failure("timeout", f"{origin} did not end", "a GPU hangs: see dmesg, reboot")
+            Failure("timeout", f"{origin} timed out", "a GPU hangs: see dmesg, reboot")
         )
     elif not reading.gpus and not reading.failures:
         line = next((line for line in ran.text.splitlines() if line.strip()), "no output")
@@ -130,9 +130,9 @@ def find_machine(
         raise EnvironmentProblem(worst.line, where="nvidia-smi", hint=worst.reason)
     if devices := nvidia_devices(probe):
         raise EnvironmentProblem(
-            f"an NVIDIA device is here ({devices[0]}) but neither nvidia-smi nor NVML",
+            f"found an NVIDIA device ({devices[0]}) but neither nvidia-smi nor NVML",
             where="hardware",
-            hint="install the NVIDIA driver; in a container pass the GPUs with --gpus all",
+            hint="install the NVIDIA driver; for a container pass the GPUs with --gpus all",
         )
     return None
 
@@ -151,7 +151,7 @@ def detect(
         raise EnvironmentProblem(
             "no NVIDIA GPU: no nvidia-smi, no NVML and no NVIDIA device",
             where="this computer",
-            hint="describe a box with --gpu and --gpus, or read saved output with --from",
+            hint="describe a machine with --gpu and --gpus, or read saved output with --from",
         )
     return machine
 

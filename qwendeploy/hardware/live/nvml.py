@@ -1,4 +1,4 @@
-"""NVML through nvidia-ml-py: the driver's own numbers, no program to run, no text to read."""
+"""Facts from NVML through nvidia-ml-py."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _read(library: Any, reading: Reading) -> None:
             handle = library.nvmlDeviceGetHandleByIndex(index)
         except library.NVMLError as problem:
             gpu = GpuReading(Rank.NVML, index, index=index)
-            gpu.faults.append(f"{problem} (does not answer)")
+            gpu.faults.append(f"{problem} (does not respond)")
             reading.gpus.append(gpu)
             continue
         handles[index] = handle

@@ -1,4 +1,4 @@
-"""Reading this computer: programs, files and devices behind one seam that tests replace."""
+"""Access to this computer's programs, files and devices; tests replace it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``lspci`` and ``inxi -G`` list of NVIDIA cards, for a box without the driver's own tools.
+"""NVIDIA GPUs in ``lspci`` and ``inxi -G``, for machines without the driver's tools.
 
 They are asked only where no text of the box shows what the driver says: a bus lists a card that a
 virtual machine has taken, or that no longer answers, like any other. Memory, driver and health

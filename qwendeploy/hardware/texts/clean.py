@@ -1,4 +1,4 @@
-"""From bytes to plain text of bounded size: encodings, escape codes and what is left of them.
+"""From bytes to plain text of bounded size: encodings and escape codes.
 
 Saved output has often been through a terminal, a log collector, an issue form or PowerShell.
 """
@@ -58,9 +58,9 @@ def decode(data: bytes, origin: str) -> str:
     """
     if len(data) > MAX_BYTES:
         raise UserError(
-            f"is larger than {MAX_BYTES // 2**20} MiB, which no output of nvidia-smi is",
+            f"larger than {MAX_BYTES // 2**20} MiB: not an output of nvidia-smi",
             where=origin,
-            hint="give the saved output of nvidia-smi alone",
+            hint="pass only the saved output of nvidia-smi",
         )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
@@ -68,7 +68,7 @@ def decode(data: bytes, origin: str) -> str:
         text = _without_bom_utf16(data)
         if text is None:
             raise UserError(
-                "is binary, not text", where=origin, hint="save what nvidia-smi prints as text"
+                "binary data, not text", where=origin, hint="save the output of nvidia-smi as text"
             )
         return text
     return data.decode("utf-8-sig", errors="replace")

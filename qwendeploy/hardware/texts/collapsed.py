@@ -1,4 +1,4 @@
-"""Tables and matrices whose line ends a web page or a data set turned into blanks.
+"""Tables and matrices whose line breaks a web page turned into spaces.
 
 A rule of such a table tells how many cells the rows after it have, and so where each row ends.
 """

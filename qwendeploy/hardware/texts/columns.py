@@ -1,4 +1,4 @@
-"""The column names of ``nvidia-smi --query-gpu``, however a form spells their units."""
+"""The column names of ``nvidia-smi --query-gpu``, with or without units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operating system, architecture and host memory from what stands around the GPU output.
+"""Operating system, architecture and host memory from the text around the GPU output.
 
 ``uname -a``, ``/proc/version``, ``lscpu``, ``/proc/meminfo``, ``free -m`` and environment reports
 are recognised by their own lines only, so that a word in a process name decides nothing.

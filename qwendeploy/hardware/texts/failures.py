@@ -1,4 +1,4 @@
-"""Error texts that come before, after or instead of a table, with cause and remedy."""
+"""Error texts of the GPU tools, with cause and fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     (
         "driver-absent",
         r"The NVIDIA Driver was not detected|Found no NVIDIA driver on your system",
-        "no driver can be seen: install it, or start the container with GPUs (--gpus all)",
+        "no driver found: install it, or start the container with GPUs (--gpus all)",
         None,
     ),
     (
@@ -49,7 +49,7 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     (
         "nvml",
         r"Failed to initialize NVML: [A-Z]\w[\w /]{0,60}",
-        "NVML does not start: check driver, permissions of /dev/nvidia* and the container runtime",
+        "NVML does not start: check driver, /dev/nvidia* permissions and the container runtime",
         None,
     ),
     (
@@ -70,7 +70,7 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
         "runtime-absent",
         r"could not select device driver \S{0,20} with capabilities"
         r"|unknown or invalid runtime name: \S{0,4}nvidia",
-        "Docker does not know the NVIDIA runtime: install and configure nvidia-container-toolkit",
+        "Docker has no NVIDIA runtime: install and configure nvidia-container-toolkit",
         None,
     ),
     (
@@ -105,7 +105,7 @@ _KINDS: tuple[tuple[str, str, str, int | None], ...] = (
     (
         "not-root",
         r"NVIDIA-SMI has failed because you are not",
-        "nvidia-smi needs more rights here: run it as administrator",
+        "nvidia-smi needs more permissions: run it as administrator",
         None,
     ),
 )
@@ -139,7 +139,7 @@ def read_failures(text: str, reading: Reading) -> None:
             MissingReading(
                 int(index) if index else None,
                 address,
-                reason.strip().removeprefix(":").strip() or "does not answer",
+                reason.strip().removeprefix(":").strip() or "does not respond",
             )
         )
 

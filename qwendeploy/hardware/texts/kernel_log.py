@@ -1,4 +1,4 @@
-"""Cards that the kernel log (``dmesg``, ``journalctl -k``) names as fallen off the bus."""
+"""GPUs that the kernel log (``dmesg``, ``journalctl -k``) reports as fallen off the bus."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def read_xml(text: str, reading: Reading) -> str:
         head = text[position:start]
         if re.search(r"<!ENTITY", head, re.IGNORECASE):
             raise UserError(
-                "the XML declares entities, which nvidia-smi never does",
+                "the XML declares entities, which is not allowed",
                 where=reading.origin,
                 hint="save the output of nvidia-smi -q -x unchanged",
             )
@@ -79,9 +79,7 @@ def _parse(text: str, origin: str) -> ET.Element | None:
                 root = element if root is None else root  # type: ignore[assignment]
                 depth += 1 if event == "start" else -1
                 if depth > MAX_DEPTH:
-                    raise UserError(
-                        "the XML is nested too deep for a log of nvidia-smi", where=origin
-                    )
+                    raise UserError("the XML is nested too deeply", where=origin)
     except ET.ParseError:
         return root
     return root

@@ -1,4 +1,4 @@
-"""Cards that the texts name as gone: by the tool, by the kernel log, by a gap in the numbers."""
+"""Missing GPUs: reported by a tool or the kernel log, or shown by a gap in the numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def mark_lost(
                 if lost.after:
                     merged[0].faults.append(FELL)
                 else:
-                    notes.append(f"GPU {index}: the kernel log shows that it fell off the bus once")
+                    notes.append(f"GPU {index}: the kernel log shows that it once fell off the bus")
 
 
 def _only_gap(gpus: Mapping[int, list[GpuReading]]) -> int | None:

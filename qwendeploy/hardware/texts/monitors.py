@@ -1,4 +1,4 @@
-"""What monitors and engines print of GPUs: gpustat, nvtop, dcgmi, ollama, llama.cpp, /proc.
+"""GPUs in the output of gpustat, nvtop, dcgmi, ollama, llama.cpp and /proc.
 
 They are asked only where the text holds no output of nvidia-smi itself.
 """

@@ -1,4 +1,4 @@
-"""Which operating system and architecture the texts come from."""
+"""The operating system and architecture that the texts come from."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def platform_of(
     ):
         return "wsl2", "wsl2", None
     elif windows and ("linux-process" in hints or "linux" in hints):
-        return "unknown", "unknown", "signs of Windows and of Linux in one text"
+        return "unknown", "unknown", "the input looks like both Windows and Linux"
     elif windows or "windows" in hints:
         return "windows", "windows", None
     elif is_windows_release(driver) and "linux" not in hints:
-        return "unknown", "unknown", f"driver {driver} is a Windows release: Windows or WSL2"
+        return "unknown", "unknown", f"driver {driver} is a Windows version: Windows or WSL2"
     else:
         system = "linux"
     arch, assumed = _architecture(hints, gpus)
-    note = "processor architecture not shown: x86_64 assumed" if assumed else None
+    note = "processor architecture unknown: x86_64 assumed" if assumed else None
     return f"linux-{arch}", system, note
 
 

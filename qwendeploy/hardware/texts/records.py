@@ -1,4 +1,4 @@
-"""Query results that a shell or a script printed one value a line or in columns of blanks.
+"""Query results that a script printed one value per line or in columns of spaces.
 
 PowerShell's ``ConvertFrom-Csv`` gives ``name : value`` lists and tables under a row of dashes, and
 scripts write JSON objects. All are turned back into the comma-separated form of the query.

@@ -1,4 +1,4 @@
-"""From saved output to readings: what a text is, its content says, never its file name.
+"""From saved output to readings; the content determines the format, not the file name.
 
 One text may hold several outputs after one another (a pasted terminal session), so every parser
 looks at every text and takes only what it recognises.
@@ -42,8 +42,8 @@ _OTHER_TOOL = re.compile(
     r"ROCm System Management Interface|ROCm-SMI|\b(?:amd|rocm|xpu|hl|npu|mx|ppu)-smi\b",
     re.IGNORECASE,
 )
-OTHER_TOOL = "there is output of another maker's tool, whose cards are not read"
-HOW = "save what nvidia-smi, nvidia-smi -L, topo -m, nvlink -s or -q -x print"
+OTHER_TOOL = "the input has output of another vendor's tool, whose GPUs are not read"
+HOW = "save the output of nvidia-smi, nvidia-smi -L, topo -m, nvlink -s or -q -x"
 
 
 def read_text(text: str, origin: str) -> Reading:
@@ -102,7 +102,7 @@ def read_paths(paths: Iterable[str | Path]) -> list[Reading]:
     if all(reading.is_empty() for reading in readings):
         other = any(OTHER_TOOL in reading.notes for reading in readings)
         raise UserError(
-            "no output of nvidia-smi is recognised"
+            "the input has no recognizable output of nvidia-smi"
             + _named(readings, passed_over)
             + (f"; {OTHER_TOOL}" if other else ""),
             where="hardware input",
@@ -121,7 +121,7 @@ def _load(path: Path) -> bytes:
         raise UserError(
             f"cannot be read: {problem.strerror or problem}",
             where=str(path),
-            hint="name a file, a directory or - for stdin",
+            hint="pass a file, a directory or - for stdin",
         ) from None
 
 
@@ -159,12 +159,12 @@ def _read_directory(directory: Path, passed_over: list[str]) -> list[Reading]:
     except OSError as refusal:
         raise UserError(f"cannot be read: {refusal.strerror}", where=str(directory)) from None
     if not files:
-        raise UserError("holds no files", where=str(directory), hint=HOW)
+        raise UserError("the directory has no files", where=str(directory), hint=HOW)
     if len(files) > MAX_FILES:
         raise UserError(
-            f"holds {len(files)} files, more than the {MAX_FILES} that are read",
+            f"the directory has {len(files)} files, more than the limit of {MAX_FILES}",
             where=str(directory),
-            hint="give the saved outputs alone",
+            hint="pass only the saved output",
         )
     readings = []
     problem: UserError | None = None

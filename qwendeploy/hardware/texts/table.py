@@ -179,7 +179,7 @@ def _read_detail(gpu: GpuReading, cells: list[str], reading: Reading) -> None:
     tachometer; the GPU itself answers.
     """
     if _FAN_ALONE.match(cells[0]):
-        reading.notes.append(f"GPU {gpu.index}: the fan reads ERR!, the GPU itself answers")
+        reading.notes.append(f"GPU {gpu.index}: the fan reads ERR!, the GPU is fine")
         cells = [cells[0].replace("ERR!", "", 1), *cells[1:]]
     gpu.faults.extend(_faulty(cells, ("sensor", "memory", "utilisation or MIG")))
     if cap := _POWER_CAP.search(cells[0]):

@@ -1,4 +1,4 @@
-"""Undoing what a form, a log collector or a renderer did to whole texts: JSON, HTML, Markdown.
+"""Unescaping of texts that were embedded in JSON, HTML or Markdown.
 
 Each step looks for the traces of its own kind and leaves every other text as it is.
 """

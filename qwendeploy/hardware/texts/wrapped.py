@@ -1,4 +1,4 @@
-"""Joining lines that a terminal or a mail program broke at a fixed width.
+"""Joining of lines that a terminal or a mail program wrapped.
 
 A table's border tells that it is broken: a rule that begins with ``+--`` and does not end with
 ``+`` goes on in the next line. A matrix tells by a header that goes on before the first row.

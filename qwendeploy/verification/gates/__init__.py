@@ -1,4 +1,4 @@
-"""Functional gates: does the server answer rightly, not only quickly.
+"""Functional gates: does the server return correct output.
 
 A gate passes, fails, or says why it could not run; each keeps the transcript that shows it. Speed
 never outweighs a failed gate: the overall verdict is then *refuted*.
@@ -69,8 +69,8 @@ async def run_gates(
         told(f"gates: {name}", number / len(GATES))
         result = await gate(asker)
         if result.outcome == "failed" and not await still_serves(client):
-            gone = "the server no longer answered"
-            result = asker.not_run(f"the server went away: {result.reason}")
+            gone = "the server stopped responding"
+            result = asker.not_run(f"the server stopped responding: {result.reason}")
         found.append(result)
         done(tuple(found))
     return tuple(found)

@@ -32,10 +32,10 @@ def _fibonacci_problem(text: str) -> str:
         return f"the code does not parse: {problem.msg}"
     names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if "fib" not in names:
-        return "there is no function fib"
+        return "the response has no function fib"
     line = re.search(r"values:\W*([\d,\s]+)", text)
     if line is None:
-        return "there is no line of values"
+        return "the response has no 'values:' line"
     values = [int(number) for number in re.findall(r"\d+", line[1])]
     return "" if values[: len(FIBONACCI)] == FIBONACCI else f"wrong values {values}"
 
@@ -51,7 +51,7 @@ async def deterministic_code(asker: Asker) -> Gate:
             return asker.failed(f"answer {len(texts) + 1} of 5: {problem}")
         texts.append(record.text)
     distinct = len(set(texts))
-    return asker.passed(f"right five times, {distinct} distinct text{'s' * (distinct > 1)}")
+    return asker.passed(f"5 of 5 correct, {distinct} distinct text{'s' * (distinct > 1)}")
 
 
 async def arithmetic(asker: Asker) -> Gate:
@@ -61,7 +61,7 @@ async def arithmetic(asker: Asker) -> Gate:
         return broken
     if "3901" in record.text.replace(",", "").replace(" ", ""):
         return asker.passed()
-    return asker.failed(f"3901 is not in the answer {record.text[:80]!r}")
+    return asker.failed(f"the response does not contain 3901: {record.text[:80]!r}")
 
 
 async def multi_turn(asker: Asker) -> Gate:
@@ -86,7 +86,7 @@ async def multi_turn(asker: Asker) -> Gate:
     text = record.text.lower()
     if "pixel" in text and ("seven" in text or "7" in text):
         return asker.passed()
-    return asker.failed(f"the answer lacks Pixel and seven: {record.text[:80]!r}")
+    return asker.failed(f"the response does not contain Pixel and seven: {record.text[:80]!r}")
 
 
 async def json_mode(asker: Asker) -> Gate:
@@ -97,7 +97,7 @@ async def json_mode(asker: Asker) -> Gate:
         response_format={"type": "json_object"},
     )
     if record.failure == "status" and record.status == 400:
-        return asker.not_run(f"the server refuses response_format: {record.message}")
+        return asker.not_run(f"the server rejects response_format: {record.message}")
     if broken := asker.broken(record):
         return broken
     try:
@@ -105,7 +105,7 @@ async def json_mode(asker: Asker) -> Gate:
     except ValueError:
         return asker.failed(f"not JSON: {record.text[:80]!r}")
     if not isinstance(value, dict) or not {"capital", "population"} <= set(value):
-        return asker.failed(f"an object with capital and population was asked for: {value!r:.80}")
+        return asker.failed(f"expected an object with capital and population: {value!r:.80}")
     return asker.passed()
 
 
@@ -117,13 +117,13 @@ async def reasoning_split(asker: Asker) -> Gate:
     if broken := asker.broken(record):
         return broken
     if "<think>" in record.text or "</think>" in record.text:
-        return asker.failed("a think tag is in the content: is a reasoning parser set?")
+        return asker.failed("the content contains a think tag: set --reasoning-parser")
     if not record.reasoning:
-        return asker.not_run("the server sent no reasoning: nothing to split")
+        return asker.not_run("the server sent no reasoning")
     if not record.text and record.finish_reason != "length":
-        return asker.failed("there is reasoning but no answer")
+        return asker.failed("reasoning but no final answer")
     if not record.text:
-        return asker.not_run("the reasoning did not end within the tokens allowed")
+        return asker.not_run("the reasoning did not end within the token limit")
     return asker.passed()
 
 
@@ -136,9 +136,9 @@ async def limits_honoured(asker: Asker) -> Gate:
     if broken := asker.broken(record):
         return broken
     if "7" in record.text or "8" in record.text:
-        return asker.failed(f"text from the stop word on was sent: {record.text[:80]!r}")
+        return asker.failed(f"the output includes the stop word: {record.text[:80]!r}")
     if record.finish_reason != "stop":
-        return asker.failed(f"stopped with finish_reason {record.finish_reason!r}, not 'stop'")
+        return asker.failed(f"finish_reason is {record.finish_reason!r}, not 'stop'")
     record = await asker.ask("Tell a long story about the sea.", tokens=7, exact_length=True)
     if broken := asker.broken(record):
         return broken
@@ -155,7 +155,7 @@ async def unicode_text(asker: Asker) -> Gate:
     if broken := asker.broken(record):
         return broken
     if "\ufffd" in record.text:
-        return asker.failed("the answer holds replacement characters")
+        return asker.failed("the response contains replacement characters")
     if UNICODE not in record.text:
-        return asker.failed(f"not repeated: {record.text[:80]!r}")
+        return asker.failed(f"the text is not repeated exactly: {record.text[:80]!r}")
     return asker.passed()

@@ -1,4 +1,4 @@
-"""Asking the server a question for a gate, and keeping what was said."""
+"""Sending a gate's question to the server and recording the conversation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Asker:
         if record.failure is None:
             return None
         if record.status in REFUSALS:
-            return self.not_run(f"the server takes no request for now: {record.message}")
+            return self.not_run(f"the server is not accepting requests: {record.message}")
         return self.failed(f"the request failed: {record.failure}: {record.message}")
 
 

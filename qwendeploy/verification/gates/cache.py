@@ -56,7 +56,7 @@ async def prefix_cache(asker: Asker) -> Gate:
         return asker.not_run("prefix caching is off on this server")
     tokens = min(TOKENS, int((facts.max_model_len or TOKENS) * 0.6))
     if tokens < 512:
-        return asker.not_run("the served context is too short for a cached prefix")
+        return asker.not_run("the server's context is too short for a cached prefix")
     context, codes = fact_context(asker, tokens, f"{asker.seed}-cache")
     before = await _counters(asker)
     wrong: list[str] = []
@@ -71,13 +71,13 @@ async def prefix_cache(asker: Asker) -> Gate:
     after = await _counters(asker)
     served = after.since(before, "prefix_hits") if after and before else None
     if served == 0:
-        return asker.not_run("the cache served no token of the repeated conversation")
+        return asker.not_run("the repeated conversation had no cache hits")
     if wrong:
-        where = "from the cache" if served else "(cache use not shown)"
-        return asker.failed(f"{len(wrong)} answers wrong {where}: {wrong[0]}")
+        where = "from the cache" if served else "(cache use unknown)"
+        return asker.failed(f"{len(wrong)} wrong answers {where}: {wrong[0]}")
     if served is None:
-        return asker.not_run("all answers right, but the server does not show cache hits")
-    return asker.passed(f"{2 * len(codes) + 3} answers right, {served:,.0f} tokens from the cache")
+        return asker.not_run("all answers correct, but the server does not report cache hits")
+    return asker.passed(f"{2 * len(codes) + 3} answers correct, {served:,.0f} cached tokens")
 
 
 async def _dialogue(asker: Asker, context: str, codes: dict[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Gates on lengths and cancelling: the served context is used, exceeded and let go of."""
+"""Gates on the context length (used and exceeded) and on cancelled requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def needle(asker: Asker) -> Gate:
     """A sentence is found at 25, 50 and 90 % of the served context: "boots" is not "fills"."""
     length = asker.max_model_len
     if length is None:
-        return asker.not_run("the server does not say how long its context is")
+        return asker.not_run("the server does not report its context length")
     for share in SHARES:
         tokens = int(length * share) - 96
         if tokens < 128:
@@ -53,27 +53,27 @@ async def over_length(asker: Asker) -> Gate:
     """A prompt beyond the served length is refused with a clear 400, and the server lives on."""
     length = asker.max_model_len
     if length is None:
-        return asker.not_run("the server does not say how long its context is")
+        return asker.not_run("the server does not report its context length")
     text = asker.surface.prompts.text(int(length * 1.1) + 64, f"{asker.seed}-over")
     record = await asker.ask(text, tokens=16)
     if record.failure is None:
-        return asker.failed(f"a prompt of {record.prompt_tokens} tokens was answered, not refused")
+        return asker.failed(f"a prompt of {record.prompt_tokens} tokens was accepted")
     if record.status not in (400, 413, 422):
         if record.status in REFUSALS and (put_off := asker.broken(record)):
             return put_off
-        return asker.failed(f"refused with {record.failure} {record.status}: {record.message}")
+        return asker.failed(f"rejected with {record.failure} {record.status}: {record.message}")
     after = await asker.ask("Say yes.", tokens=16)
     if after.failure is not None:
         if after.status in REFUSALS and (put_off := asker.broken(after)):
             return put_off
-        return asker.failed(f"afterwards the server fails: {after.message}")
+        return asker.failed(f"the next request fails: {after.message}")
     return asker.passed(record.message[:120])
 
 
 async def cancel(asker: Asker) -> Gate:
     """Requests whose clients go away stop running."""
     if not asker.surface.facts.metrics:
-        return asker.not_run("no /metrics: running requests cannot be seen")
+        return asker.not_run("no /metrics: the number of running requests is unknown")
     message = [{"role": "user", "content": "Tell a very long story about the sea."}]
     limit = min(4096, (asker.max_model_len or 4096) // 2)
 
@@ -93,7 +93,7 @@ async def cancel(asker: Asker) -> Gate:
         if begun:
             break
     if begun == 0:
-        return asker.not_run("no request was still generating when it was to be cancelled")
+        return asker.not_run("every request finished before it could be cancelled")
     running: float | None = None
     for _ in range(50):
         metrics = await scrape(asker.client)
@@ -102,5 +102,5 @@ async def cancel(asker: Asker) -> Gate:
             return asker.passed(f"{begun} cancelled, none left running")
         await asyncio.sleep(0.2)
     if running is None:
-        return asker.not_run("the server does not tell how many requests run")
-    return asker.failed(f"{running:g} requests still run 10 s after their clients left")
+        return asker.not_run("the server does not report running requests")
+    return asker.failed(f"{running:g} requests still run 10 s after their clients disconnected")

@@ -15,26 +15,25 @@ from qwendeploy.verification.judging.quantities import pooled
 
 
 def pool_runs(runs: Sequence[RunDocument]) -> RunDocument:
-    """Return one document for runs of different boots.
+    """Return one document that pools runs of different boots.
 
     Raises:
         UserError: no run, runs of unlike things, or two of one boot.
     """
     if not runs:
-        raise UserError("no run to pool")
+        raise UserError("no runs to pool")
     first = runs[0]
     for run in runs[1:]:
         for key, value in identity(first).items():
             if identity(run)[key] != value:
                 raise UserError(
-                    f"runs of unlike things are not pooled: {key} {value!r} and"
-                    f" {identity(run)[key]!r}",
+                    f"cannot pool different runs: {key} {value!r} and {identity(run)[key]!r}",
                     where=run.run_id,
                 )
     boots = [run.server.boot_id if run.server else None for run in runs]
     known = [boot for boot in boots if boot is not None]
     if len(set(known)) < len(known):
-        raise UserError("two of the runs are of one boot; they are not independent")
+        raise UserError("two runs are from the same boot, so they are not independent")
     names = dict.fromkeys(name for run in runs for name in run.figures)
     figures = {name: pooled([run.figures.get(name) for run in runs], name) for name in names}
     steps = tuple(step for run in runs for step in run.steps)

@@ -22,8 +22,8 @@ from qwendeploy.verification.judging.causes_of_machine import (
 from qwendeploy.verification.judging.doubts import COUNT_DIFFERENCE, other_prompts
 from qwendeploy.verification.judging.evidence import (
     RESTARTED,
+    CauseCheck,
     Evidence,
-    Signature,
     beside_others,
     ended_early,
     warned,
@@ -36,9 +36,9 @@ def client_bound(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="client-bound",
-        text="the measuring client was the limit, not the server",
+        text="the client was the bottleneck, not the server",
         evidence=client.limited_reason,
-        fix="run verify from an idle machine near the server; `verify --self-test` shows its limit",
+        fix="run verify on an idle machine near the server; `verify --self-test` shows its limit",
     )
 
 
@@ -48,9 +48,9 @@ def restarted(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="restarted",
-        text="the server ended and was started again during the run",
+        text="the server restarted during the run",
         evidence=told,
-        fix="the log before its start says why it ended (`qwendeploy logs`)",
+        fix="see the server log before the restart (`qwendeploy logs`)",
     )
 
 
@@ -60,14 +60,14 @@ def proxied(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="proxy",
-        text="the requests went through a proxy, which may hold back streamed tokens",
-        evidence="a proxy of the environment was used",
-        fix="--no-proxy, or measure on the server's own machine",
+        text="the requests went through a proxy, which may delay streamed tokens",
+        evidence="the environment sets a proxy",
+        fix="use --no-proxy, or measure on the server's machine",
     )
 
 
 PATH_MS, PATH_SHARE = 20.0, 0.1
-"""What network and client may add to the server's own time to first token."""
+"""Time that network and client may add to the server's time to first token."""
 
 
 def slow_path(evidence: Evidence) -> Cause | None:
@@ -81,9 +81,9 @@ def slow_path(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="slow-path",
-        text="first tokens take longer to arrive than the server takes to make them",
-        evidence=f"{client:.0f} ms at the client, {server:.0f} ms by the server's own histogram",
-        fix="measure on the server's machine; look at network, TLS and what stands between",
+        text="the network adds much to the time to first token",
+        evidence=f"{client:.0f} ms at the client, {server:.0f} ms in the server's histogram",
+        fix="measure on the server's machine; check network, TLS and proxies",
     )
 
 
@@ -93,9 +93,9 @@ def usage_contradicts(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="wrong-usage",
-        text="the server's token counts contradict its own stream",
+        text="the server's token counts contradict its stream",
         evidence="; ".join(bad[0].requests.examples),
-        fix="a server whose usage is wrong cannot be measured; see its version's known issues",
+        fix="cannot measure with wrong token counts; see the known issues of this server version",
     )
 
 
@@ -108,16 +108,16 @@ def other_traffic(evidence: Evidence) -> Cause | None:
         told = f"{ratio - 1:.0%} more tokens than this client received"
     elif beside_others(step):
         ran = max(w.server_running_high or 0.0 for w in step.windows if not w.turnover)
-        told = f"{ran:g} requests ran, {step.concurrency} of them this client's"
+        told = f"{ran:g} requests ran, {step.concurrency} of them from this client"
         if ran <= step.concurrency:
-            told = "requests ended that were not this client's"
+            told = "requests of other clients finished"
     else:
         return None
     return Cause(
         id="other-traffic",
-        text="the server generated for others too while it was measured",
+        text="the server handled other clients' requests during the measurement",
         evidence=told,
-        fix="measure while nobody else uses the server",
+        fix="repeat while nobody else uses the server",
     )
 
 
@@ -128,9 +128,9 @@ def count_too_high(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="usage-too-high",
-        text="the usage in the stream counts more tokens than the server's own counter",
-        evidence=f"the counter grew by {ratio:.0%} of what usage says",
-        fix="a server whose usage is wrong cannot be measured; see its version's known issues",
+        text="the usage in the stream reports more tokens than the server's counter",
+        evidence=f"the counter grew by {ratio:.0%} of the reported usage",
+        fix="cannot measure with wrong token counts; see the known issues of this server version",
     )
 
 
@@ -145,12 +145,12 @@ def not_as_asked(evidence: Evidence) -> Cause | None:
     ]
     if not wrong:
         return None
-    told = "; ".join(f"{what}: asked {asked}, applied {applied}" for what, asked, applied in wrong)
+    told = "; ".join(f"{what}: planned {plan}, actual {seen}" for what, plan, seen in wrong)
     return Cause(
         id="applied-differs",
-        text="the server runs with other settings than the plan's",
+        text="the server's settings differ from the plan",
         evidence=told,
-        fix="start it from the plan (`qwendeploy up` or generated files) and verify again",
+        fix="start it from the plan (`qwendeploy up` or the generated files) and verify again",
     )
 
 
@@ -169,9 +169,9 @@ def other_version(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="other-engine-version",
-        text="another engine version serves than the plan was made for",
+        text="the server's engine version differs from the plan",
         evidence=f"plan {found[0]}, server {found[1]}",
-        fix="use the plan's image by digest, or plan again for this version",
+        fix="use the plan's image by digest, or make a new plan for this version",
     )
 
 
@@ -181,7 +181,7 @@ def other_checkpoint(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="other-checkpoint",
-        text="another checkpoint serves than the plan's",
+        text="the server's checkpoint differs from the plan",
         evidence=f"plan {found[0]}, server {found[1]}",
         fix="serve the plan's checkpoint",
     )
@@ -192,12 +192,12 @@ def early_ends(evidence: Evidence) -> Cause | None:
     if step is None or server is None or not ended_early(step):
         return None
     fields = [name for name in ("ignore_eos", "min_tokens") if name in server.accepted_fields]
-    taken = f"{' and '.join(fields)} are taken and not kept" if fields else "ignore_eos is refused"
+    taken = f"{' and '.join(fields)} had no effect" if fields else "ignore_eos is rejected"
     return Cause(
         id="early-ends",
-        text="answers end before the windows are over: prompts are part of what was measured",
-        evidence=f"{step.requests.succeeded} answers ended by themselves; {taken}",
-        fix="measure at the engine itself, not behind what caps answers; or `--shape mixed`",
+        text="responses end before the windows do, so the rate includes prompt processing",
+        evidence=f"{step.requests.succeeded} responses ended early; {taken}",
+        fix="connect to the engine directly if a proxy limits output; or use `--shape mixed`",
     )
 
 
@@ -208,14 +208,14 @@ def other_lengths(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="other-prompts",
-        text="prompts reach the engine with another length than they were sent with",
+        text="the engine receives prompts of another length than sent",
         evidence=told,
-        fix="does the server or what stands before it cut prompts? measure at the engine itself",
+        fix="check if a proxy or the server truncates prompts; connect to the engine directly",
     )
 
 
 def _expected_running(plan: Plan | None, step: Step) -> float:
-    """Return how many streams of a load run by the plan, without one all of them."""
+    """Return how many requests of a load run at once by the plan; without a plan, all."""
     running = plan.predictions.max_running_requests if plan else None
     if plan is None or running is None or step.context != plan.operating_point.context:
         return step.concurrency
@@ -237,16 +237,16 @@ def fewer_streams(evidence: Evidence) -> Cause | None:
     option = evidence.plan.option if evidence.plan else None
     seats = option.max_num_seqs * option.replicas if option and option.max_num_seqs else None
     if usage * (ran + 1) > max(ran, 1.0) and (seats is None or ran < seats):
-        why = f"the KV pool was {usage:.0%} full, without room for one stream more"
-        fix = "a shorter context, fp8 KV or fewer streams"
+        why = f"the KV pool was {usage:.0%} full, without room for another request"
+        fix = "use a shorter context, fp8 KV cache or fewer concurrent requests"
     elif waited or (seats is not None and seats <= ran):
-        why = "the pool had room: the seats (max-num-seqs) bind"
-        fix = f"--max-num-seqs of at least {step.concurrency}"
+        why = "the KV pool had room: max-num-seqs is the limit"
+        fix = f"set --max-num-seqs to at least {step.concurrency}"
     else:
-        why, fix = "no queue is shown", "look for a router or proxy that holds requests back"
+        why, fix = "the server shows no queue", "check for a router or proxy that queues requests"
     return Cause(
         id="fewer-streams",
-        text=f"only {ran:g} of {step.concurrency} streams ran at once",
+        text=f"only {ran:g} of {step.concurrency} requests ran at once",
         evidence=f"{waited:g} waited; {why}",
         fix=fix,
     )
@@ -263,9 +263,9 @@ def failed_requests(evidence: Evidence) -> Cause | None:
     example = next(iter(step.requests.examples), "")
     return Cause(
         id="failed-requests",
-        text="the server refused or broke off requests while the rate was measured",
+        text="requests failed while the rate was measured",
         evidence=f"{kinds} of {step.requests.sent} requests; {example}",
-        fix="the server's log at that time says why (`qwendeploy logs`)",
+        fix="see the server log of that time (`qwendeploy logs`)",
     )
 
 
@@ -275,9 +275,10 @@ def preempted(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="preemptions",
-        text="requests were preempted and computed again: the KV pool is too small for the load",
+        text="requests were preempted and recomputed: the KV pool is too small for the load",
         evidence=f"{total:g} preemptions during the run",
-        fix="a shorter context, fewer streams, fp8 KV or a larger memory fraction",
+        fix="use a shorter context, fewer concurrent requests, fp8 KV cache or a larger memory"
+        " fraction",
     )
 
 
@@ -288,10 +289,10 @@ def low_acceptance(evidence: Evidence) -> Cause | None:
     texts = ", ".join(f"{count} of {kind}" for kind, count in step.texts.items())
     return Cause(
         id="low-acceptance",
-        text="fewer drafted tokens were accepted than the prediction assumes",
-        evidence=f"{accepted}; streams of this run: {texts}" if texts else str(accepted),
-        fix="is the draft head loaded and of this checkpoint? other text (--content) accepts"
-        " more or less",
+        text="fewer draft tokens were accepted than predicted",
+        evidence=f"{accepted}; requests by content: {texts}" if texts else str(accepted),
+        fix="check that the draft head is loaded and matches the checkpoint; acceptance also"
+        " depends on --content",
     )
 
 
@@ -301,9 +302,9 @@ def high_acceptance(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="high-acceptance",
-        text="more drafted tokens were accepted than the prediction assumes",
+        text="more draft tokens were accepted than predicted",
         evidence=str(accepted),
-        fix="does the answer repeat itself? other text (--content) accepts more or less",
+        fix="check for repetitive output; acceptance also depends on --content",
     )
 
 
@@ -315,9 +316,9 @@ def not_drafting(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="not-drafting",
-        text="the server generated without drafting a single token",
-        evidence="the draft counter stood still",
-        fix="see the server's log for why speculative decoding is off",
+        text="speculative decoding is off: the server drafted no tokens",
+        evidence="the draft counter did not change",
+        fix="see the server log for the reason",
     )
 
 
@@ -331,23 +332,23 @@ def cold_cache(evidence: Evidence) -> Cause | None:
     share = hits / queries if queries else 0.0
     return Cause(
         id="prefix-cache-cold",
-        text="the shared context was not served from the prefix cache",
-        evidence=f"{share:.0%} of the prompt tokens were hits",
+        text="the shared context did not come from the prefix cache",
+        evidence=f"{share:.0%} of the prompt tokens were cache hits",
         fix="start with --enable-prefix-caching, or plan with --separate-contexts",
     )
 
 
-SIGNATURES: tuple[Signature, ...] = (
-    # what makes the measurement itself worthless
+CAUSE_CHECKS: tuple[CauseCheck, ...] = (
+    # the measurement is invalid
     client_bound,
     restarted,
     usage_contradicts,
     count_too_high,
     other_traffic,
-    # another thing than the plan was measured
+    # the server is not the plan's
     other_checkpoint,
     not_as_asked,
-    # what the load met
+    # the load was not as intended
     other_lengths,
     failed_requests,
     early_ends,
@@ -357,11 +358,11 @@ SIGNATURES: tuple[Signature, ...] = (
     low_acceptance,
     high_acceptance,
     cold_cache,
-    # what the machine did meanwhile
+    # the machine changed during the run
     throttled,
     other_gpu_user,
     falling_rate,
-    # what is so, whether or not it was felt
+    # conditions that may or may not matter
     other_version,
     capture_exceeded,
     peer_access_off,
@@ -376,5 +377,5 @@ SIGNATURES: tuple[Signature, ...] = (
 def likely_causes(run: RunDocument, plan: Plan | None) -> tuple[Cause, ...]:
     """Return every cause for which the run shows evidence, most direct first."""
     evidence = Evidence(run, plan)
-    found = (signature(evidence) for signature in SIGNATURES)
+    found = (check(evidence) for check in CAUSE_CHECKS)
     return tuple(cause for cause in found if cause is not None)

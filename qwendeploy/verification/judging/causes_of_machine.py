@@ -1,4 +1,4 @@
-"""Causes of a deviation that lie in the serving machine: memory, heat, others on it, its links."""
+"""Causes of a deviation in the serving machine: memory, throttling, other users, links."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from qwendeploy.verification.judging.evidence import Evidence
 from qwendeploy.verification.loads.telemetry import POWER_CAP
 
 THROTTLE_SHARE = 0.2
-"""Share of samples with a throttle reason from which it is named; single samples are spikes."""
+"""Share of throttled samples that is reported; single samples are spikes."""
 USUAL_CAP = 0.98
-"""Share of a card's own power limit from which running into it is how the card always runs."""
+"""Share of the default power limit above which reaching the limit is normal operation."""
 DRIFT = -0.02
-"""Rate per minute, relative, from which a fall is named (thermal soak is about 4 % in 55 min)."""
+"""Relative change per minute that is reported (thermal soak is about 4 % in 55 min)."""
 
 
 def throttled(evidence: Evidence) -> Cause | None:
@@ -30,14 +30,14 @@ def throttled(evidence: Evidence) -> Cause | None:
         told += f", up to {max(power):.0f} W"
     return Cause(
         id="throttled",
-        text="the GPU held its clock back",
+        text="the GPU was throttled",
         evidence=told,
-        fix="cooling, or the power cap (`nvidia-smi -q -d POWER,PERFORMANCE`)",
+        fix="check cooling and power limit (`nvidia-smi -q -d POWER,PERFORMANCE`)",
     )
 
 
 def _held(card: Mapping[str, float | str | None]) -> bool:
-    """Whether a card is held back by more than the limit that it is sold with."""
+    """Whether a GPU is throttled by more than its default power limit."""
     cap, usual = card.get("power_cap_w"), card.get("power_default_w")
     if not isinstance(cap, int | float) or not isinstance(usual, int | float):
         return True
@@ -50,9 +50,9 @@ def falling_rate(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="falling-rate",
-        text="the rate fell while it was measured",
-        evidence=f"{step.drift_per_minute:+.1%} a minute over the windows",
-        fix="look at temperature and power; growing contexts explain a small part",
+        text="the rate fell during the measurement",
+        evidence=f"{step.drift_per_minute:+.1%} per minute over the windows",
+        fix="check temperature and power; growing contexts explain only a small part",
     )
 
 
@@ -63,9 +63,9 @@ def other_gpu_user(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="other-gpu-user",
-        text="another process computes on a GPU of the server",
+        text="another process uses a GPU of the server",
         evidence=f"up to {max(processes):.0f} processes on one GPU",
-        fix="`nvidia-smi` names them",
+        fix="list them with `nvidia-smi` and stop them",
     )
 
 
@@ -81,7 +81,7 @@ def smaller_pool(evidence: Evidence) -> Cause | None:
         text="the KV pool has fewer blocks than predicted",
         evidence=f"{server.kv_pool_blocks} blocks, predicted {predicted.low:.0f} to"
         f" {predicted.high:.0f}",
-        fix="what else holds GPU memory? a display or another process, or a smaller fraction",
+        fix="check for a display, other processes or a smaller memory fraction",
     )
 
 
@@ -94,10 +94,10 @@ def capture_exceeded(evidence: Evidence) -> Cause | None:
         return None
     return Cause(
         id="capture-exceeded",
-        text="steps are larger than the captured CUDA graphs and run without them",
-        evidence=f"{step.concurrency} streams x {1 + plan.option.spec_tokens} tokens = {tokens},"
+        text="steps exceed the captured CUDA graphs and run without them",
+        evidence=f"{step.concurrency} requests x {1 + plan.option.spec_tokens} tokens = {tokens},"
         f" captured up to {plan.option.capture_size}",
-        fix="raise the capture size to that number",
+        fix=f"set --max-cudagraph-capture-size {tokens}",
     )
 
 
@@ -112,7 +112,7 @@ def peer_access_off(evidence: Evidence) -> Cause | None:
         id="no-peer-access",
         text="the GPUs exchange tensors through host memory",
         evidence="peer access is off on this machine",
-        fix="`nvidia-smi topo -p2p r`; IOMMU and ACS settings decide it",
+        fix="check `nvidia-smi topo -p2p r` and the host's IOMMU and ACS settings",
     )
 
 
@@ -130,5 +130,5 @@ def hosts_busy(evidence: Evidence) -> Cause | None:
         id="host-busy",
         text="the host was busy with other work",
         evidence=f"load average {client.load_average:.1f} on {cores} cores",
-        fix="measure when it is idle",
+        fix="repeat when the host is idle",
     )

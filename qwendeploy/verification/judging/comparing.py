@@ -46,7 +46,7 @@ class Difference:
     low: float | None
     high: float | None
     significant: bool | None
-    """``None`` if it cannot be told."""
+    """``None`` if unknown."""
     reason: str = ""
 
 
@@ -74,7 +74,7 @@ def compare_files(first: Path, second: Path) -> Comparison:
     if isinstance(a, RunDocument) and isinstance(b, RunDocument):
         return compare_runs(a, b)
     raise UserError(
-        "one is a plan, the other a run",
+        "cannot compare a plan with a run",
         where=f"{first} and {second}",
         hint="`qwendeploy verify` compares a plan with a live server",
     )
@@ -91,9 +91,9 @@ def _load(path: Path) -> Plan | RunDocument:
     schema = schema_of(path)
     if schema not in kinds:
         raise UserError(
-            f"is {schema!r}, not a run, verify report or plan",
+            f"{schema!r} is not a run, verify report or plan",
             where=str(path),
-            hint="give a run's directory, its run.json, or a plan.yaml",
+            hint="pass a run directory, a run.json or a plan.yaml",
         )
     document = read_document(path, kinds[schema])
     return document.run if isinstance(document, VerifyReport) else document
@@ -127,9 +127,9 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
     ]
     if unlike:
         raise UserError(
-            f"the runs measured unlike things ({'; '.join(unlike)})",
+            f"the runs are not comparable ({'; '.join(unlike)})",
             where=f"{a.run_id} and {b.run_id}",
-            hint="compare runs of one model, operating point and machine",
+            hint="compare runs of the same model, operating point and machine",
         )
     same_boot = bool(
         a.server and b.server and a.server.boot_id and a.server.boot_id == b.server.boot_id
@@ -152,11 +152,11 @@ def compare_runs(a: RunDocument, b: RunDocument) -> Comparison:
         if run.client and run.client.limited:
             notes.append(f"{run.run_id}: {run.client.limited_reason}")
     if a.run_id == b.run_id:
-        notes.append("both are one run: nothing can differ")
+        notes.append("both are the same run")
     elif same_boot:
-        notes.append("both runs are of one boot: no boot-to-boot spread is added")
+        notes.append("both runs are from the same boot: no boot-to-boot spread is added")
     if a.machine_id is None or b.machine_id is None:
-        notes.append("without a plan the machine is not known: that it is the same is assumed")
+        notes.append("a run without a plan has no machine: the machines are assumed to be the same")
     return Comparison(
         kind="runs",
         first=a.run_id,
@@ -178,7 +178,7 @@ def _other_load(a: RunDocument, b: RunDocument, name: str) -> str:
     one, two = (
         next((step.name for step in run.steps if step.shape in shapes), "") for run in (a, b)
     )
-    return "" if one == two or not (one and two) else f"measured on other requests: {one} and {two}"
+    return "" if one == two or not (one and two) else f"different loads: {one} and {two}"
 
 
 def _told_apart(difference: Difference, doubt: str) -> Difference:
@@ -219,7 +219,7 @@ def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
 def _difference(name: str, a: Figure | None, b: Figure | None, *, same_boot: bool) -> Difference:
     """Return the relative change with an interval from both figures' own."""
     if a is None or b is None or a.value == 0:
-        return Difference(name, a, b, None, None, None, None, "in one of the two only")
+        return Difference(name, a, b, None, None, None, None, "only in one of the two")
     change = (b.value - a.value) / abs(a.value)
     if name in COUNTED:
         return Difference(name, a, b, change, change, change, change != 0)
@@ -258,7 +258,7 @@ def compare_plans(a: Plan, b: Plan) -> Comparison:
         differences.append(_predicted_difference(name, one, two))
     notes = []
     if a.operating_point != b.operating_point:
-        notes.append("the plans are for different operating points: figures are not like for like")
+        notes.append("the plans have different operating points: figures are not comparable")
     return Comparison(
         kind="plans",
         first=a.plan_id,
@@ -274,7 +274,7 @@ def _machine_facts(plan: Plan) -> dict[str, str]:
     machine = plan.machine
     serving = plan.gpu_indices or machine.chosen_gpu_indices
     cards = Counter(
-        f"{gpu.model or gpu.name or 'a card not named'}"
+        f"{gpu.model or gpu.name or 'unknown GPU'}"
         + (f" {gpu.memory_mib:,} MiB" if gpu.memory_mib else "")
         for gpu in machine.gpus
         if not serving or gpu.index in serving
@@ -282,14 +282,14 @@ def _machine_facts(plan: Plan) -> dict[str, str]:
     return {
         "machine.gpus": ", ".join(f"{n} x {card}" for card, n in cards.items()) or "none",
         "machine.interconnect": machine.interconnect,
-        "machine.driver": machine.driver or "not known",
+        "machine.driver": machine.driver or "unknown",
         "machine.os": machine.os,
     }
 
 
 def _predicted_difference(name: str, a: Figure | None, b: Figure | None) -> Difference:
     if a is None or b is None or a.value == 0:
-        return Difference(name, a, b, None, None, None, None, "in one of the two only")
+        return Difference(name, a, b, None, None, None, None, "only in one of the two")
     change = (b.value - a.value) / abs(a.value)
     apart = a.high < b.low or b.high < a.low
     return Difference(

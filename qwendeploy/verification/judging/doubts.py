@@ -34,31 +34,31 @@ def undecidable(run: RunDocument) -> str:
 def doubt_of_all(run: RunDocument) -> str:
     """Return what is wrong with every load of a run, empty if nothing is."""
     if run.client is not None and run.client.limited:
-        return f"the client was the limit: {run.client.limited_reason}"
+        return f"the client was the bottleneck: {run.client.limited_reason}"
     if restarted := warned(run, RESTARTED):
         return restarted
     if any("usage" in step.requests.failures for step in run.steps):
-        return "the server's token counts contradict its own stream"
+        return "the server's token counts contradict its stream"
     return ""
 
 
 def doubt_of(step: Step) -> str:
     """Return why a load decides nothing, empty if it may decide."""
     if step.client_limit:
-        return f"the client was the limit: {step.client_limit}"
+        return f"the client was the bottleneck: {step.client_limit}"
     if step.steady is False:
-        return "the rate was never steady"
+        return "the rate was not steady"
     if step.status == "incomplete":
-        return f"the load was cut short after {len(step.windows)} windows"
+        return f"the measurement stopped after {len(step.windows)} windows"
     if beside_others(step):
-        return "the server ran requests of others in every window"
+        return "the server handled other clients' requests in every window"
     if ended_early(step):
-        return "a stream ended inside every window"
+        return "a request ended in every window"
     if failing := _failing(step.requests):
         return failing
     ratio = step.server.get("tokens_over_client")
     if ratio is not None and abs(ratio - 1) > COUNT_DIFFERENCE:
-        return "the server's own token counter disagrees with the stream"
+        return "the server's token counter disagrees with the stream"
     return other_prompts(step)
 
 
@@ -78,4 +78,4 @@ def other_prompts(step: Step) -> str:
     counted, asked = step.prompt_tokens, step.prompt_asked
     if counted is None or asked is None or abs(counted - asked) <= max(FAR_TOKENS, FAR * asked):
         return ""
-    return f"the server counts {counted:,.0f} tokens in prompts of {asked:,.0f}"
+    return f"the server counts {counted:,.0f} tokens per prompt instead of {asked:,.0f}"

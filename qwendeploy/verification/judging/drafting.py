@@ -1,4 +1,4 @@
-"""How many drafted tokens were accepted, beside what the plan's rates rest on.
+"""Draft acceptance, measured and as assumed by the plan's rates.
 
 A decode rate is steps per second times tokens a step. The step is the machine's; the tokens a step
 are the text's too, and the text of a measurement is its own. A rate outside its band is refuted
@@ -52,10 +52,10 @@ class Acceptance:
     @property
     def assumption(self) -> str:
         """What the plan assumes, in words."""
-        return f"the plan assumes {self.low:.2f} to {self.high:.2f} ({self.content} text)"
+        return f"the plan assumes {self.low:.2f} to {self.high:.2f} ({self.content} content)"
 
     def __str__(self) -> str:
-        return f"{self.measured.value:.2f} tokens a step, {self.assumption}"
+        return f"{self.measured.value:.2f} tokens per step, {self.assumption}"
 
 
 def acceptance_of(plan: Plan, figures: Mapping[str, Figure | None]) -> Acceptance | None:

@@ -1,4 +1,4 @@
-"""What a run shows, as the signatures of causes look at it."""
+"""The parts of a run that the cause checks read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from qwendeploy.documents import Cause, Plan, RunDocument, Step
 from qwendeploy.verification.judging.drafting import Acceptance, acceptance_of
 
-RESTARTED = "the server restarted while it was measured"
-"""Begin of the warning of a run whose server is not the one that it began with."""
+RESTARTED = "the server restarted during the measurement"
+"""Prefix of the warning of a run in which the server restarted."""
 FEW_WINDOWS = 2
 """Windows that an interval needs."""
 
@@ -42,7 +42,7 @@ class Evidence:
         ]
 
 
-Signature = Callable[[Evidence], "Cause | None"]
+CauseCheck = Callable[[Evidence], "Cause | None"]
 
 
 def warned(run: RunDocument, begin: str) -> str:

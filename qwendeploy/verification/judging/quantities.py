@@ -1,4 +1,4 @@
-"""The quantities of a verdict: which are counted, which are of whole requests, and over boots."""
+"""The quantities of a verdict: counted ones, ones of whole requests, and intervals over boots."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def judge(
     elif broken and quantity not in COUNTED:
         reason = broken
     elif boot_id is not None and _calibrated_here(predicted, boot_id):
-        reason = "the prediction was calibrated from this very boot: it cannot confirm itself"
+        reason = "the prediction was calibrated from this boot and cannot confirm itself"
     elif quantity not in COUNTED and measured.n < 2:
         reason = "a single value has no interval"
     else:
@@ -108,12 +108,12 @@ def _calibrated_here(predicted: Figure, boot_id: str) -> bool:
 
 def _compare(predicted: Figure, interval: st.Interval) -> tuple[Outcome, str]:
     if interval.high < predicted.low:
-        return "refuted", f"{1 - interval.mean / predicted.low:.1%} below the band's low end"
+        return "refuted", f"{1 - interval.mean / predicted.low:.1%} below the predicted band"
     if interval.low > predicted.high:
-        return "refuted", f"{interval.mean / predicted.high - 1:.1%} above the band's high end"
+        return "refuted", f"{interval.mean / predicted.high - 1:.1%} above the predicted band"
     if predicted.low <= interval.low and interval.high <= predicted.high:
-        return "confirmed", "the interval lies inside the band"
-    return "inconclusive", "the interval crosses an end of the band"
+        return "confirmed", "the measured interval is inside the predicted band"
+    return "inconclusive", "the measured interval is partly outside the predicted band"
 
 
 def _accepted(plan: Plan, step: Step) -> Acceptance | None:
@@ -131,13 +131,13 @@ def _with_acceptance(
     if accepted.as_assumed:
         return reason
     if not accepted.works:
-        return f"{reason}; hardly a draft is accepted"
+        return f"{reason}; almost no drafts are accepted"
     low, high = accepted.here(quantity, predicted)
-    at = f"at the {accepted.measured.value:.2f} tokens a step of this run the band is"
+    at = f"at this run's {accepted.measured.value:.2f} tokens per step the band is"
     band = f"{low:,.4g} to {high:,.4g} {predicted.unit}"
     if interval.high < low or interval.low > high:
         return f"{reason}; {at} {band}"
-    return f"{reason}, by the drafts alone: {at} {band}"
+    return f"{reason}, explained by draft acceptance alone: {at} {band}"
 
 
 def judge_all(plan: Plan, run: RunDocument) -> tuple[Verdict, ...]:
@@ -193,7 +193,7 @@ def _other_requests(plan: Plan, run: RunDocument) -> str:
     point = plan.operating_point
     if not loops or (loops[0].shape, loops[0].context) == ("mixed", point.isl + point.osl):
         return ""
-    return f"the plan is for {point.isl:,} tokens in and {point.osl:,} out, without conversation"
+    return f"the plan is for single-turn requests, {point.isl:,} tokens in and {point.osl:,} out"
 
 
 def _doubt_of_requests(run: RunDocument) -> str:
@@ -251,7 +251,7 @@ def predictions_at(plan: Plan, point: Mapping[str, Any]) -> tuple[Predictions, s
             return _of_text(plan, cell.figures, point)
     pool = {name: getattr(plan.predictions, name) for name in ("kv_pool_blocks", "kv_pool_tokens")}
     return Predictions(**pool), (
-        f"the plan is for {own.concurrency} streams at {own.context} tokens, {contexts} contexts"
+        f"the plan is for concurrency {own.concurrency}, {own.context} tokens, {contexts} contexts"
     )
 
 
@@ -263,7 +263,7 @@ def _of_text(plan: Plan, figures: Predictions, point: Mapping[str, Any]) -> tupl
     without = dict.fromkeys((*PACED, *OF_REQUESTS[:3]))
     return figures.model_copy(
         update=without
-    ), f"the plan is for {own} text, this run is of {content}"
+    ), f"the plan is for {own} content, this run used {content}"
 
 
 def _limited(plan: Plan) -> set[str]:
@@ -310,7 +310,7 @@ def overall(
         return Overall("refuted", wide, "; ".join(parts), ExitCode.REFUTED)
     if differs:
         text = ", ".join(f"{what} {applied} instead of {asked}" for what, asked, applied in differs)
-        text = f"the server does not run the plan: {text}; {_beside(rate)}"
+        text = f"the server differs from the plan: {text}; {_beside(rate)}"
         return Overall("inconclusive", wide, text, _inconclusive())
     if wide:
         names = [v.quantity for v in decisive if v.wide and v is not rate]

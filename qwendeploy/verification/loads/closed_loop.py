@@ -181,7 +181,7 @@ class ClosedLoop:
             ready = sum(number >= 1 for number in self.rounds.values())
             if ready >= settings.concurrency:
                 break
-            self.told(f"{settings.shape}: {ready} of {settings.concurrency} streams warm", None)
+            self.told(f"{settings.shape}: {ready} of {settings.concurrency} clients ready", None)
             await asyncio.sleep(0.05)
         else:
             return
@@ -270,11 +270,11 @@ class ClosedLoop:
     def _notes(self, inside: list[Record]) -> Iterator[str]:
         """Yield why a plateau ended early or showed nothing."""
         if self.streams.broken.is_set():
-            yield "the server failed too many requests; the load was ended"
+            yield "too many requests failed; the load was stopped"
         elif not inside and self.from_ is None:
-            yield f"not every stream finished a request within {self.settings.warm_up_s:g} s"
+            yield f"not every client finished a request within {self.settings.warm_up_s:g} s"
         elif not inside:
-            yield "no request finished in the plateau: it was too short (--seconds)"
+            yield "no request finished during the measurement: increase --seconds"
 
     def _figures(
         self, inside: list[Record], windows: list[Window]
@@ -282,7 +282,7 @@ class ClosedLoop:
         figures: dict[str, Figure | None] = dict.fromkeys(LOOP_FIGURES)
         if not inside or self.from_ is None or self.to is None:
             counts = self.streams.counts()
-            why = "; ".join(counts.examples) or "no request finished in the plateau"
+            why = "; ".join(counts.examples) or "no request finished during the measurement"
             return figures, dict.fromkeys(figures, why)
         rates = [window.aggregate_tps for window in windows]
         figures["output_tps_end_to_end"] = measured(st.t_interval(rates), "tok/s")
@@ -297,12 +297,12 @@ class ClosedLoop:
             name: "too few requests finished" for name in LOOP_FIGURES[2:] if figures[name] is None
         }
         if not pauses:
-            reasons["stall_ms"] = "no stream decoded while another's prompt was worked on"
+            reasons["stall_ms"] = "no request decoded while another's prompt was processed"
         if self.settings.limits:
             good = sum(self.settings.limits.met(record) for record in inside)
             figures["goodput_rps"] = measured(st.t_interval([good / seconds]), "requests/s")
         else:
-            reasons["goodput_rps"] = "no latency limit stated"
+            reasons["goodput_rps"] = "no latency limit is set"
         return figures, reasons
 
     def _pauses(self, inside: list[Record]) -> list[float]:

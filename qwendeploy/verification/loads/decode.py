@@ -23,7 +23,7 @@ from qwendeploy.verification.loads.watch import Watch
 from qwendeploy.verification.wire.client import Client
 from qwendeploy.verification.wire.server import Surface
 
-BROKEN = "the server failed too many requests; the load was ended"
+BROKEN = "too many requests failed; the load was stopped"
 BEFORE_WINDOWS_S = 10.0
 """Seconds that streams decode before the windows open, as prompts are planned for."""
 IDLE_LOOKS = 25
@@ -78,7 +78,7 @@ class Decode:
         if room < 64:
             self.prompt = max(16, length - 64 - margin(length))
             room = length - self.prompt - margin(self.prompt)
-            self.load.notes.append(f"prompt cut to {self.prompt} tokens: the server holds {length}")
+            self.load.notes.append(f"prompt cut to {self.prompt} tokens: server limit {length}")
         if self.settings.ceiling is not None:
             room = min(room, max(64, self.settings.ceiling - self.prompt))
         return max(1, min(OUTPUT_CAP, room))
@@ -120,10 +120,10 @@ class Decode:
             if not running:
                 return
             await asyncio.sleep(0.2)
-        self.load.notes.append(f"{running:g} other requests ran when the load began")
+        self.load.notes.append(f"{running:g} other requests ran when the load started")
 
     async def _warm(self) -> None:
-        self.told("warming the shared context", None)
+        self.told("caching the shared context", None)
         message = {"role": "user", "content": self.texts[0]}
         await self.client.stream(self.surface.body([message], 1))
 
@@ -135,12 +135,12 @@ class Decode:
             await asyncio.sleep(0.02)
             now = time.perf_counter()
             running = len(self.streams.decoding)
-            self.told(f"{running} of {count} streams decode", running / count)
+            self.told(f"{running} of {count} requests decode", running / count)
             last = self.streams.changes[-1] if self.streams.changes else begin
             gaps = [b - a for a, b in itertools.pairwise(self.streams.changes)]
             patience = max(self.settings.patience_s, 4 * max(gaps, default=0.0))
             if running and now - last > patience:
-                self.load.notes.append(f"only {running} of {count} streams ever decoded at once")
+                self.load.notes.append(f"at most {running} of {count} requests decoded at once")
                 return True
             if not running and now - begin > self.client.limits.first + 1:
                 break
@@ -169,7 +169,7 @@ class Decode:
                 self.load.steady = True
                 return
         self.load.steady = False
-        self.load.notes.append(f"the rate was not steady within {self.settings.settle_s:g} s")
+        self.load.notes.append(f"the rate was not steady after {self.settings.settle_s:g} s")
 
     def _chunk_noise(self, since: float) -> float:
         """Return the coefficient of variation of tokens per chunk: drafts are taken by chance."""
@@ -195,7 +195,7 @@ class Decode:
                     return
             edge = await self._edge_after(start + settings.window_s, reference)
             if edge is None:
-                self.load.notes.append("the streams stopped before the window was over")
+                self.load.notes.append("the requests ended before the window did")
                 return
             await self.watch.look()
             self.load.close(self.streams.arrivals.span(start, edge[0]))

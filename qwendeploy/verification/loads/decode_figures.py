@@ -19,7 +19,7 @@ from qwendeploy.verification.loads.decode_load import DecodeLoad
 SOURCE = "this run"
 FAR = 0.25
 """Relative distance of the measured mean context from the wanted one that is told."""
-UNCOUNTED = "the server gives no token counts, neither as usage nor in /metrics"
+UNCOUNTED = "the server reports no token counts, neither as usage nor in /metrics"
 
 
 def measured(interval: st.Interval, unit: str, source: str = SOURCE) -> Figure:
@@ -91,19 +91,17 @@ def _remarks(load: DecodeLoad, judged: Sequence[Window], mean: float | None) -> 
     left = [window for window in load.windows if window not in judged]
     ended = sum(window.turnover for window in left)
     if ended:
-        yield f"{ended} windows left out of the figures: a stream ended inside"
+        yield f"{ended} windows excluded: a request ended"
     if len(left) > ended:
-        yield f"{len(left) - ended} windows left out: the server worked for others too"
+        yield f"{len(left) - ended} windows excluded: the server handled other clients' requests"
     if load.counted in ("chunk_ratio", "final"):
-        yield (
-            "the server does not count tokens per chunk: windows are chunks times their mean length"
-        )
+        yield ("the server does not count tokens per chunk: rate = chunks x mean tokens per chunk")
     wanted = load.settings.context
     if mean is not None and abs(mean - wanted) > FAR * wanted:
-        why = "they grow" if mean > wanted else "prompts leave room to grow"
-        yield f"the streams stood at {mean:,.0f} tokens on average, not {wanted:,}: {why}"
+        why = "contexts grow" if mean > wanted else "prompts leave room to grow"
+        yield f"the mean context was {mean:,.0f} tokens, not {wanted:,}: {why}"
     if load.windows and not load.whole:
-        yield f"cut short after {len(load.windows)} of {load.settings.windows} windows"
+        yield f"stopped after {len(load.windows)} of {load.settings.windows} windows"
 
 
 def judged_windows(windows: Sequence[Window]) -> list[Window]:
@@ -141,24 +139,24 @@ def _figures(load: DecodeLoad) -> tuple[dict[str, Figure | None], dict[str, str]
     tpots = [window.tpot_ms for window in windows if window.tpot_ms]
     if load.counted == "none":
         chunks = st.mean([window.aggregate_tps for window in windows])
-        reasons.update(dict.fromkeys(PACED, f"{UNCOUNTED} ({chunks:.1f} chunks/s came)"))
+        reasons.update(dict.fromkeys(PACED, f"{UNCOUNTED} ({chunks:.1f} chunks/s received)"))
     elif tpots:
         figures["tpot_ms"] = _paced(load, tpots, "ms")
         figures["per_user_decode_tps"] = _paced(load, [1e3 / value for value in tpots], "tok/s")
     else:
         reasons["tpot_ms"] = reasons["per_user_decode_tps"] = (
-            "no stream sent two chunks in a window"
+            "no request received two chunks in a window"
         )
     lengths = [w.acceptance_length for w in windows if w.acceptance_length is not None]
     if lengths:
         figures["acceptance_length"] = measured(st.t_interval(lengths), "tokens per step")
     else:
-        reasons["acceptance_length"] = "no drafts counted by the server"
+        reasons["acceptance_length"] = "the server reports no drafts"
     usage = [w.kv_usage for w in windows if w.kv_usage is not None]
     if usage:
         figures["kv_usage"] = measured(st.t_interval(usage), SHARE_OF_POOL)
     else:
-        reasons["kv_usage"] = "not offered by the server"
+        reasons["kv_usage"] = "not reported by the server"
     return figures, reasons
 
 

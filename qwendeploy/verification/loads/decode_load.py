@@ -1,4 +1,4 @@
-"""A decode load and what was measured of it: settings, windows, notes."""
+"""A decode load and its measurement: settings, windows, notes."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ class DecodeLoad:
         low = min([span.streams, *(s.streams for s in samples)])
         doubts = []
         if changed:
-            doubts.append(f"{len(changed)} streams began or ended inside")
+            doubts.append(f"{len(changed)} requests started or ended")
         if low < settings.concurrency:
-            doubts.append(f"{low} of {settings.concurrency} streams decoded")
+            doubts.append(f"{low} of {settings.concurrency} requests decoded")
         if running and min(running) < settings.concurrency:
             doubts.append(f"server ran {min(running):g}")
         # one of our own streams that just ended may still be counted beside the one after it
         others = bool(running) and max(running) > settings.concurrency
         if others:
-            doubts.append(f"server ran {max(running):g}, more than ours")
+            doubts.append(f"server ran {max(running):g}, more than this client sent")
         elif self.watch.ended_of_others(span.start, span.end, self.streams.ends):
             others = True
-            doubts.append("requests of others ended")
+            doubts.append("other clients' requests ended")
         if others and self.surface.facts.continuous_usage:
             others = not self.watch.little_of_others(span.start, span.end)
         if waiting and max(waiting) > 0:

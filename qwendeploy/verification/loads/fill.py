@@ -248,12 +248,12 @@ class FillRun:
             ended = self.streams.finished.is_set() or counts.succeeded > 0
             text = f"at most {most} of {count} contexts of {settings.context} tokens ran at once"
             if ended:
-                text += "; early ones ended before the last began"
+                text += "; the first ended before the last started"
             outcome: Outcome = "inconclusive" if ended and not counts.failed else "refuted"
             checks.append(FillCheck(id="running", outcome=outcome, text=text))
         else:
             ran = count if running is None else running
-            seen = "by the server" if running is not None else "by the client alone"
+            seen = "(server metrics)" if running is not None else "(client only)"
             checks.append(
                 FillCheck(
                     id="running",
@@ -284,11 +284,11 @@ class FillRun:
             if best is None or off < best[0]:
                 best = (off, held, wanted)
         if best is None:
-            text = "the server does not tell its pool or its use"
+            text = "the server does not report its KV pool size or usage"
             if self.held_from is None:
                 text = "not all contexts ran at once"
             elif self.blocks_held([1]) is None:
-                text = "the cache layout of this option is not known"
+                text = "the cache layout of this option is unknown"
             return FillCheck(id="blocks", outcome="inconclusive", text=text), None, None
         off, held, (low, high) = best
         figure = exact(
@@ -300,9 +300,9 @@ class FillRun:
             low=low,
             high=high,
             kind=self.settings.kind,
-            source="block arithmetic at the contexts of that moment",
+            source="block arithmetic for the contexts at that time",
         )
-        text = f"{held:.0f} blocks held, {low:.0f} to {high:.0f} by arithmetic"
+        text = f"{held:.0f} blocks in use, {low:.0f} to {high:.0f} predicted"
         # Usage is printed with limited digits and streams move on between count and scrape.
         fits = off <= max(1.0, 0.01 * held)
         outcome: Outcome = "confirmed" if fits else "refuted"
@@ -340,7 +340,7 @@ class FillRun:
 
 def _zero(name: str, value: float | None, text: str) -> FillCheck:
     if value is None:
-        return FillCheck(id=name, outcome="inconclusive", text="not offered by the server")
+        return FillCheck(id=name, outcome="inconclusive", text="not reported by the server")
     outcome: Outcome = "confirmed" if value == 0 else "refuted"
     return FillCheck(id=name, outcome=outcome, text=f"{value:g} {text}")
 

@@ -1,4 +1,4 @@
-"""Time to first token: cold prompts one at a time, cached ones as many together as the plan runs.
+"""Time to first token: cold prompts one at a time, cached ones as many at once as planned.
 
 A cold prompt is one that no earlier request of any run shares. A warm one begins as an earlier
 one did, and only counts as warm if the server says that its cache served it. Warm prompts arrive
@@ -135,9 +135,9 @@ async def _rounds(
     hits = after.since(before, "prefix_hits") if before and after else None
     hits = trial.cached_tokens if trial.cached_tokens is not None else hits
     if hits == 0:
-        return [], "the prefix cache served no token of the repeated prompts"
+        return [], "the repeated prompts had no prefix cache hits"
     if hits is None and trial.ttft is not None and trial.ttft * 1e3 > SERVED * cold_ms:
-        return [], "a repeated prompt took as long as a new one: no prefix cache at work"
+        return [], "a repeated prompt took as long as a new one: the prefix cache has no effect"
     for number in range(settings.repeats + 1):
         told(f"warm prompts, round {number} of {settings.repeats}", number / settings.repeats)
         texts = [text(str(number), index) for index in range(settings.together)]
@@ -167,7 +167,7 @@ def _figures(
         reasons["ttft_cold_ms"] = cold[-1].message if cold else "not measured"
     means = [st.mean(found) for one in warm if (found := _times(one))]
     if not settings.warm:
-        reasons["ttft_warm_ms"] = "not measured: prefix caching is off, no prompt is ever warm"
+        reasons["ttft_warm_ms"] = "not measured: prefix caching is off"
     elif unserved:
         reasons["ttft_warm_ms"] = unserved
     elif means:

@@ -1,4 +1,4 @@
-"""How long other streams stood still while a prompt was worked on."""
+"""How long other requests stalled while a prompt was processed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching while a load runs: the server's gauges, this process's own lateness, the GPUs.
+"""Monitoring during a load: the server's gauges, the client's own delays, the GPUs.
 
 The sampler is also the timeline of the report. Scrapes cost the server and the client a few
 milliseconds, so they are a second apart.
@@ -74,7 +74,7 @@ class Lateness:
         if share > CPU_LIMIT:
             reasons.append(f"the client used {share:.0%} of a core")
         if p99 is not None and p99 > LAG_LIMIT_MS:
-            reasons.append(f"the client's loop woke {p99:.0f} ms late (p99)")
+            reasons.append(f"the client's event loop was {p99:.0f} ms late (p99)")
         return ClientFacts(
             loop=loop,
             cpu_share=round(share, 4),

@@ -72,6 +72,6 @@ class BackingOff:
     def __str__(self) -> str:
         times = "once" if self.asked == 1 else f"{self.asked} times"
         return (
-            f"the server asked {times} to come back later (Retry-After, at most"
-            f" {self.longest_asked_s:g} s); {self.waited_s:.1f} s were waited"
+            f"the server sent Retry-After {times} (at most"
+            f" {self.longest_asked_s:g} s); the client waited {self.waited_s:.1f} s"
         )

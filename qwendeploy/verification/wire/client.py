@@ -149,7 +149,7 @@ class Client:
             )
         except (ssl.SSLError, OSError) as problem:
             raise EnvironmentProblem(
-                f"the certificate file is not usable: {problem}", where=str(self.target.ca_file)
+                f"cannot use the certificate file: {problem}", where=str(self.target.ca_file)
             ) from None
 
     @property
@@ -301,7 +301,7 @@ class Client:
         if over:
             record.fail("timeout_total", f"not finished after {limits.total:g} s")
         elif record.first_at is None:
-            where = "no answer" if record.status is None else "no token"
+            where = "no response" if record.status is None else "no token"
             record.fail("timeout_first", f"{where} within {limits.first:g} s")
         else:
             record.fail("timeout_gap", f"no token for {limits.gap:g} s")

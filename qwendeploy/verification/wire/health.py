@@ -21,7 +21,7 @@ async def wait_for_health(
         EnvironmentProblem: it is not ready within ``timeout``, with the last thing it said.
     """
     begin = time.monotonic()
-    last = "no answer"
+    last = "no response"
     while True:
         later = 1.0
         try:
@@ -32,28 +32,28 @@ async def wait_for_health(
                 return time.monotonic() - begin  # what it answers says that it is up
             if page.location:
                 raise EnvironmentProblem(
-                    f"the server sends elsewhere, to {page.location}",
+                    f"the server redirects to {page.location}",
                     where=client.target.base_url,
-                    hint="give that address, without its last part, as --base-url",
+                    hint="pass that address, without its last part, as --base-url",
                 )
-            last = f"/health answers {page.status}"
+            last = f"/health returns {page.status}"
             later = page.retry_after or later
         except TimeoutError:
-            last = "/health does not answer within 10 s"
+            last = "/health does not respond within 10 s"
         except OSError as problem:
             last = str(problem)
             if last.startswith("TLS") or "certificate" in last.lower():
                 raise EnvironmentProblem(
                     f"TLS fails: {last}",
                     where=client.target.base_url,
-                    hint="give the certificate with --cacert, or --insecure",
+                    hint="pass the certificate with --cacert, or use --insecure",
                 ) from None
         waited = time.monotonic() - begin
         if waited >= timeout:
             raise EnvironmentProblem(
                 f"the server is not ready after {waited:.0f} s: {last}",
                 where=client.target.base_url,
-                hint="is it started? --wait SECONDS waits longer",
+                hint="check that it is running; --wait SECONDS waits longer",
             )
         if told is not None:
             told(f"waiting for the server ({waited:.0f} s): {last}")

@@ -1,4 +1,4 @@
-"""What one request did, as seen by the client: times, token counts, how it ended."""
+"""The client's record of one request: times, token counts, how it ended."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def check_usage(record: Record) -> None:
     if count is not None and not problem:
         chunks = record.text_chunks
         if record.limit and count > record.limit + 1:
-            problem = f"{count} output tokens where at most {record.limit} were asked for"
+            problem = f"{count} output tokens, more than max_tokens {record.limit}"
         elif count + (chunks >= SPLIT_FROM) < chunks:
             problem = f"{count} output tokens in {chunks} chunks with text"
     if problem:

@@ -90,8 +90,8 @@ def of_one_replica(facts: ServerFacts) -> tuple[str, ...]:
     if facts.metrics or not facts.replicas_told:
         return ()
     return (
-        f"metrics of one replica of {facts.replicas}: how many run or wait, the pool's use and"
-        " accepted drafts are not read",
+        f"metrics of only one of {facts.replicas} replicas: running and waiting requests, KV"
+        " usage and accepted drafts are not read",
     )
 
 

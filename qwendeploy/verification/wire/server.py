@@ -146,25 +146,25 @@ async def _model_cards(client: Client) -> list[dict[str, Any]]:
     try:
         models = await client.page("/v1/models")
     except (OSError, TimeoutError) as problem:
-        raise EnvironmentProblem(f"the model list cannot be read: {problem}", where=where) from None
+        raise EnvironmentProblem(f"cannot read the model list: {problem}", where=where) from None
     if models.status in (401, 403):
         raise UserError(
-            f"the server refuses the key ({models.status})",
+            f"the server rejects the API key ({models.status})",
             where=where,
-            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+            hint="set QWENDEPLOY_API_KEY or pass --api-key-file",
         )
     if models.status != 200 and client.target.model is None:
         raise EnvironmentProblem(
-            f"/v1/models answers {models.status}: is this an OpenAI-compatible server?",
+            f"/v1/models returns {models.status}: not an OpenAI-compatible server?",
             where=where,
-            hint="--base-url is the part before /v1; --model names what is not listed",
+            hint="--base-url is the part before /v1; use --model if the model is not listed",
         )
     body = models.json()
     if not isinstance(body, dict) and client.target.model is None:
         raise EnvironmentProblem(
-            "/v1/models holds no list of models: is this an OpenAI-compatible server?",
+            "/v1/models returns no list of models: not an OpenAI-compatible server?",
             where=where,
-            hint="--base-url is the part before /v1; --model names what is not listed",
+            hint="--base-url is the part before /v1; use --model if the model is not listed",
         )
     data = body.get("data") if isinstance(body, dict) else None
     return [card for card in data or [] if isinstance(card, dict) and card.get("id")]
@@ -176,13 +176,13 @@ def _choose_model(
     names = [str(card["id"]) for card in cards]
     if wanted is None:
         if not names:
-            raise UserError("the server lists no model", where=where, hint="name it with --model")
+            raise UserError("the server lists no models", where=where, hint="pass it with --model")
         return names[0], cards[0]
     if wanted in names:
         return wanted, cards[names.index(wanted)]
     if names:
         raise UserError(
-            f"the server does not serve {wanted!r} but {', '.join(names)}",
+            f"the server serves {', '.join(names)}, not {wanted!r}",
             where=where,
             hint=f"--model {names[0]}",
         )
@@ -349,22 +349,21 @@ def _refuse(client: Client, surface: Surface, record: Record) -> None:
     where = client.target.base_url
     if record.status in (401, 403):
         raise UserError(
-            f"the server refuses the key: {record.message}",
+            f"the server rejects the API key: {record.message}",
             where=where,
-            hint="set QWENDEPLOY_API_KEY or give --api-key-file",
+            hint="set QWENDEPLOY_API_KEY or pass --api-key-file",
         )
     if record.status == 404 and not surface.facts.served_models:
         raise EnvironmentProblem(
-            "neither models nor chat completions are there (404): is this an OpenAI-compatible"
-            " server?",
+            "/v1/models and chat completions return 404: not an OpenAI-compatible server?",
             where=where,
             hint="--base-url is the part before /v1",
         )
     if record.status == 404:
-        raise UserError(f"the server refuses the model: {record.message}", where=where)
-    reason = record.message or "the answer held no token"
+        raise UserError(f"the server rejects the model: {record.message}", where=where)
+    reason = record.message or "the response had no tokens"
     raise EnvironmentProblem(
         f"a trial request fails ({record.failure or 'empty'}): {reason}",
         where=where,
-        hint="`qwendeploy logs` or the server's log says why",
+        hint="see the server log or `qwendeploy logs`",
     )

@@ -1,4 +1,4 @@
-"""Where to measure: address, key, TLS and proxy, with nothing secret in what is printed."""
+"""The measured server's address, key, TLS and proxy; secrets are never printed."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def parse_base_url(text: str) -> str:
     value = text if "://" in text else f"http://{text}"
     if "@" in value:  # read no further: a password may hold anything
         raise UserError(
-            "the address carries credentials, which would end up in reports and process lists",
+            "the address contains credentials, which would appear in reports and process lists",
             where="--base-url",
-            hint="leave them out and give the key with --api-key-file or QWENDEPLOY_API_KEY",
+            hint="remove them and pass the key with --api-key-file or QWENDEPLOY_API_KEY",
         )
     if re.search(r"[\x00-\x20\x7f]", value):  # urlsplit takes some of them out unseen
-        raise _no_address(" ".join(text.split()), "it holds blanks")
+        raise _no_address(" ".join(text.split()), "it contains spaces")
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -72,13 +72,13 @@ def parse_base_url(text: str) -> str:
     if parts.scheme not in ("http", "https"):
         raise _no_address(text, f"{parts.scheme} is not http or https")
     if not parts.hostname:
-        raise _no_address(text, "it names no host")
+        raise _no_address(text, "it has no host")
     if port == 0:
-        raise _no_address(text, "a server has no port 0")
+        raise _no_address(text, "port 0 is not valid")
     if not _is_host(parts.hostname):
-        raise _no_address(text, f"{parts.hostname!r} is no host")
+        raise _no_address(text, f"{parts.hostname!r} is not a host name")
     if parts.query or parts.fragment:
-        raise UserError("the address has a query", where="--base-url", hint="leave out ?...")
+        raise UserError("the address has a query", where="--base-url", hint="remove ?...")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     netloc = host if port is None else f"{host}:{port}"
     path = re.sub("/+", "/", parts.path).rstrip("/")
@@ -92,7 +92,7 @@ def _no_address(text: str, why: str) -> UserError:
     return UserError(
         f"{redact(text)!r} is not an http address: {why}",
         where="--base-url",
-        hint="write http://127.0.0.1:8000",
+        hint="for example http://127.0.0.1:8000",
     )
 
 
@@ -156,7 +156,7 @@ def _read_key(file: Path | None, variable: str | None) -> str | None:
             text = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as problem:
             raise UserError(
-                f"the key file cannot be read: {type(problem).__name__}", where=str(file)
+                f"cannot read the key file: {type(problem).__name__}", where=str(file)
             ) from None
         match = re.fullmatch(r"(?:[A-Z_]+=)?[\"']?([^\s\"']+)[\"']?", text)
         for line in text.splitlines():
@@ -165,7 +165,7 @@ def _read_key(file: Path | None, variable: str | None) -> str | None:
                 return value.strip().strip("\"'")
         if match is None:
             raise UserError(
-                "no key in the file", where=str(file), hint="one line with the key alone"
+                "the key file is empty", where=str(file), hint="write the key in one line"
             )
         return match[1]
     if variable is not None:
@@ -193,7 +193,7 @@ def address_of(plan: Plan | None, base_url: str | None) -> str:
         return base_url
     if plan is None:
         raise UserError(
-            "neither a plan nor an address to measure",
+            "no plan and no address to measure",
             where="--base-url",
             hint="qwendeploy verify plan.yaml, or --base-url http://127.0.0.1:8000",
         )
