@@ -55,11 +55,11 @@ def test_what_becomes_of_it_is_told(case: dict[str, Any], tmp_path: Path) -> Non
 )
 def test_the_pool_is_the_one_that_was_logged(case: dict[str, Any], tmp_path: Path) -> None:
     """What the engine printed as its maximum concurrency, within the 5 % of the pool's goal."""
-    predictions = _audited(case, tmp_path).predictions
-    assert predictions is not None
-    told = predictions.max_full_length_requests
-    assert told is not None
-    assert told.value == pytest.approx(case["full_length_requests"], rel=0.05)
+    audit = _audited(case, tmp_path)
+    tokens = audit.predictions.kv_pool_tokens
+    assert tokens is not None and audit.option is not None and audit.option.max_model_len
+    printed = tokens.value / audit.option.max_model_len
+    assert printed == pytest.approx(case["full_length_requests"], rel=0.05)
 
 
 SHELL = [

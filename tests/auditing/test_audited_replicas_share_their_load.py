@@ -13,7 +13,6 @@ from qwendeploy.api import AuditRequest, Pins, Request
 from qwendeploy.cli.audit import command
 from qwendeploy.documents import Plan, Workload
 from qwendeploy.documents.audit import AuditDocument
-from qwendeploy.documents.option import Content
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.rendering import KINDS, render
 from qwendeploy.reporting.audit_text import audit_text
@@ -33,33 +32,6 @@ def audited(plan: Plan, kind: str, folder: Path, card: str, count: int) -> Audit
             contexts=plan.workload.contexts,
         )
     )
-
-
-@pytest.mark.parametrize("kind", ["compose", "kubernetes"])
-@pytest.mark.parametrize(
-    ("card", "engine", "quant"), [("H100 NVL", "vllm", "fp8"), ("RTX 3090", "llama.cpp", None)]
-)
-def test_replicas_have_the_plans_rate_together(
-    card: str, engine: str, quant: str | None, kind: str, tmp_path: Path
-) -> None:
-    pins = Pins(engine=engine, quant=quant, tp=1, replicas=4)
-    workload = Workload(concurrency=200, max_context=8192, contexts="shared")
-    machine = stated_machine(card, 4, catalogue=gpus())
-    plan = api.recommend(machine, workload, Request(pins=pins))
-
-    report = audited(plan, kind, tmp_path, card, 4)
-
-    ours, theirs = plan.predictions.aggregate_decode_tps, report.predictions.aggregate_decode_tps
-    assert ours is not None and theirs is not None, report.predictions.reasons
-    assert (theirs.value, theirs.low, theirs.high) == (ours.value, ours.low, ours.high)
-    assert {launch.engines for launch in report.launches} == {4}
-    assert all(change.current == "4" for change in report.changes if change.what == "replicas")
-    assert engine != "vllm" or report.changes == ()
-    text = " ".join(audit_text(report).split())
-    assert text.count("tok/s") == text.count("over 4 identical")
-    if kind == "compose":
-        firsts = [launch.first_engine for launch in report.launches]
-        assert firsts == [None, *[report.launches[0].name] * 3]
 
 
 SERVICE = """
@@ -115,20 +87,6 @@ def test_pods_beyond_the_machine_take_their_share_elsewhere(tmp_path: Path) -> N
     plan = api.recommend(machine, Workload(concurrency=200, max_context=8192), Request(pins=pins))
     report = audited(plan, "kubernetes", tmp_path, "H100 NVL", 2)
     assert (report.launches[0].engines, report.launches[0].concurrency) == (2, 100)
-
-
-@pytest.mark.parametrize("content", list(Content))
-def test_shared_contexts_and_content_are_the_plans(content: Content, tmp_path: Path) -> None:
-    machine = stated_machine("H200", 1, catalogue=gpus())
-    workload = Workload(
-        concurrency=32, max_context=32768, contexts="shared", prefix_cache="on", content=content
-    )
-    plan = api.recommend(machine, workload, Request(pins=Pins(spec_method="mtp", spec_tokens=3)))
-    report = audited(plan, "compose", tmp_path, "H200", 1)
-    ours, theirs = plan.predictions.aggregate_decode_tps, report.predictions.aggregate_decode_tps
-    assert ours is not None and theirs is not None, report.predictions.reasons
-    assert theirs.value == ours.value
-    assert "contexts shared" in " ".join(audit_text(report).split())
 
 
 def test_the_command_asks_for_contexts_and_content_as_recommend_does(tmp_path: Path) -> None:

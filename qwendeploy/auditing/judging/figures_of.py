@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from qwendeploy.auditing.judging.findings import Finding
@@ -14,6 +14,7 @@ from qwendeploy.documents import Machine, Option, Predictions, Workload
 from qwendeploy.documents.option import Content
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, QwendeployError
+from qwendeploy.evidence.knowledge import base_version
 from qwendeploy.evidence.memory_view import Load, Servers
 from qwendeploy.figures import Figure
 
@@ -243,6 +244,15 @@ def _that_runs(
     return option
 
 
+def _pins(option: Option) -> Pins:
+    """Return what leaves nothing open: a release without an image runs as its own image does."""
+    pins = Pins.of(option)
+    release = base_version(option.engine_version)
+    if option.engine != "vllm" or option.image is not None or release is None:
+        return pins
+    return replace(pins, image=f"vllm/vllm-openai:v{release}")
+
+
 def _predicted(
     machine: Machine, option: Option, point: AuditLoad, *, vision: bool
 ) -> tuple[Predictions | None, str]:
@@ -252,7 +262,7 @@ def _predicted(
         document = predict(
             machine,
             workload_of(point, option, vision=vision),
-            Request(pins=Pins.of(option)),
+            Request(pins=_pins(option)),
             Grid((point.concurrency,), (point.context,)),
         )
     except NoPlan as refusal:

@@ -132,7 +132,6 @@ class LlamaServer:
         cache = -(-self.context // cards) * cache_bytes_per_token(*self.cache_types) / GIB
         logits = self.physical_batch * QWEN_27B.vocabulary * 4 / GIB
         low, high = WORKSPACE_LOW_GIB + logits / 2, WORKSPACE_HIGH_GIB + logits
-        middle = (low + high) / 2
         if self.drafts:
             own = cache * QWEN_27B.mtp_layers / QWEN_27B.attention_layers
             low, high = low + own, high + own + DRAFT_BUFFERS_GIB
@@ -143,7 +142,7 @@ class LlamaServer:
             self.file_gib / cards + (PROJECTOR_GIB if self.projector == "on" else 0.0),
             cache,
             -(-self.slots // cards) * STATE_BYTES / GIB,
-            Estimate(middle, low, high, Kind.ESTIMATED, basis=basis),
+            Estimate((low + high) / 2, low, high, Kind.ESTIMATED, basis=basis),
         )
 
     def longest(self, budget_gib: float, *, sure: bool) -> int:
