@@ -111,7 +111,7 @@ def show(
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @as_json
 def check(directory: Path | None, as_json: bool) -> int:
-    """Whether the tables (or those in DIRECTORY) are whole, consistent and sourced."""
+    """Whether tables and rules (or the tables in DIRECTORY) are whole, consistent and sourced."""
     report = api.data_check(directory)
     if as_json:
         keys = {"file": "file", "line": "line", "column": "key", "problem": "what"}
@@ -120,6 +120,8 @@ def check(directory: Path | None, as_json: bool) -> int:
             for problem in report.problems
         ]
         document = {"ok": not problems, "rows": dict(report.rows), "problems": problems}
+        if report.rules:
+            document["rules"] = dict(report.rules)
         click.echo(json.dumps(document, indent=2))
     else:
         from qwendeploy.reporting.data_text import check_text
