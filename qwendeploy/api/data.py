@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from qwendeploy.resources import data_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence, Sized
     from pathlib import Path
 
+    from qwendeploy.errors import DataError
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.frames import TableSummary, TableView
     from qwendeploy.tables.importing import Imported
@@ -58,7 +59,7 @@ def _with_rules(report: CheckReport, rules: Path) -> CheckReport:
     from qwendeploy.reporting.explain_topics import read_topics
     from qwendeploy.rulebook.book import read_rules
 
-    read = {
+    read: dict[str, tuple[Sized, list[DataError]]] = {
         "rules": read_rules(rules),
         "signatures": read_signatures(rules / "signatures"),
         "topics": read_topics(rules / "topics"),

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from qwendeploy.documents.base import Model
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
-from qwendeploy.rulebook.files import read_items
+from qwendeploy.rulebook.files import Item, read_items
 
 METRICS = {
     "concurrency": "requests that the client keeps in flight",
@@ -55,10 +55,9 @@ class SignatureExample(Model):
     matches: bool
 
 
-class Signature(Model):
+class Signature(Item):
     """Symptom, cause and fix of one runtime fault."""
 
-    id: str = Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
     title: str
     stage: Literal["start", "load", "any"]
     severity: Literal["fatal", "degraded", "info"]

@@ -13,23 +13,20 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from qwendeploy.documents.base import Model
 from qwendeploy.errors import DataError
 
 COMPILED = "compiled.json"
 
 
-class Item(Protocol):
-    """What a file of its own holds."""
+class Item(Model):
+    """What a file of its own holds; the id is the file's name."""
 
-    id: str
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Self:
-        """Return the item. Raises ``ValidationError``."""
+    id: str = Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
 
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -128,7 +125,7 @@ def read_items(
 ) -> tuple[list[ItemT], list[DataError]]:
     """Return the items of the files that hold a valid one each, and every problem found.
 
-    An item's ``id`` is its file's name; ``links`` are its fields that name other items.
+    ``links`` are the items' fields that name other items.
     """
     contents, problems = parsed_files(directory)
     known = {path.stem for path in yaml_files(directory)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from qwendeploy import resources
 from qwendeploy.api import data
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.rulebook import files as rulefiles
@@ -185,8 +186,10 @@ def test_data_check_names_every_problem_of_every_file(
     write(rules, "id: [", "torn.yaml")
     write(rules / "signatures", "id: wrong\nstage: never\n", "wrong.yaml")
     write(rules / "topics", "word:\n  title: t\n  text: [t]\n", "words.yaml")
-    shipped = data.data_dir
-    monkeypatch.setattr(data, "data_dir", lambda name: rules if name == "rules" else shipped(name))
+    monkeypatch.setattr(
+        "qwendeploy.api.data.data_dir",
+        lambda name: rules if name == "rules" else resources.data_dir(name),
+    )
 
     report = data.data_check()
 
