@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from qwendeploy.resources import data_dir
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence, Sized
     from pathlib import Path
 
+    from qwendeploy.errors import DataError
     from qwendeploy.tables.checks import CheckReport
     from qwendeploy.tables.frames import TableSummary, TableView
     from qwendeploy.tables.importing import Imported
@@ -36,14 +40,33 @@ def data_show(
 
 
 def data_check(directory: Path | None = None) -> CheckReport:
-    """Return every problem of the tables in a directory, by default the shipped ones.
+    """Return every problem of the tables in a directory.
+
+    By default those of the shipped tables, rules, signatures and topics.
 
     Raises:
         UserError: the directory is missing or holds no table.
     """
     from qwendeploy.tables import checks
 
-    return checks.check_tables(directory)
+    report = checks.check_tables(directory)
+    return report if directory else _with_rules(report, data_dir("rules"))
+
+
+def _with_rules(report: CheckReport, rules: Path) -> CheckReport:
+    """Return the report with what is in a folder of rules and what is amiss with it."""
+    from qwendeploy.diagnosis.signature import read_signatures
+    from qwendeploy.reporting.explain_topics import read_topics
+    from qwendeploy.rulebook.book import read_rules
+
+    read: dict[str, tuple[Sized, list[DataError]]] = {
+        "rules": read_rules(rules),
+        "signatures": read_signatures(rules / "signatures"),
+        "topics": read_topics(rules / "topics"),
+    }
+    counts = {name: len(found) for name, (found, _) in read.items()}
+    problems = [problem for _, faults in read.values() for problem in faults]
+    return replace(report, rules=counts, problems=(*report.problems, *problems))
 
 
 def data_import(

@@ -113,7 +113,7 @@ def show(
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @as_json
 def check(directory: Path | None, as_json: bool) -> int:
-    """Check that the tables (or those in DIRECTORY) are complete, consistent and sourced."""
+    """Check that tables and rules (or the tables in DIRECTORY) are complete and sourced."""
     report = api.data_check(directory)
     if as_json:
         keys = {"file": "file", "line": "line", "column": "key", "problem": "what"}
@@ -122,6 +122,8 @@ def check(directory: Path | None, as_json: bool) -> int:
             for problem in report.problems
         ]
         document = {"ok": not problems, "rows": dict(report.rows), "problems": problems}
+        if report.rules:
+            document["rules"] = dict(report.rules)
         click.echo(json.dumps(document, indent=2))
     else:
         from qwendeploy.reporting.data_text import check_text

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from qwendeploy.documents.base import Model
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
-from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
+from qwendeploy.rulebook.files import Item, read_items
 
 METRICS = {
     "concurrency": "requests that the client keeps in flight",
@@ -55,10 +55,9 @@ class SignatureExample(Model):
     matches: bool
 
 
-class Signature(Model):
+class Signature(Item):
     """Symptom, cause and fix of one runtime fault."""
 
-    id: str = Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
     title: str
     stage: Literal["start", "load", "any"]
     severity: Literal["fatal", "degraded", "info"]
@@ -120,28 +119,14 @@ def load_signatures(directory: Path | None = None) -> tuple[Signature, ...]:
     return _load(directory or data_dir("rules") / "signatures")
 
 
+def read_signatures(directory: Path) -> tuple[list[Signature], list[DataError]]:
+    """Return a folder's valid signatures and every problem that ``load_signatures`` would raise."""
+    return read_items(directory, Signature, ("beats",))
+
+
 @cache
 def _load(directory: Path) -> tuple[Signature, ...]:
-    found = []
-    contents: dict[str, Any] = cached_files(yaml_files(directory), directory)
-    for name, content in contents.items():
-        path = directory / name
-        try:
-            signature = Signature.model_validate(content)
-        except ValidationError as problem:
-            raise validation_error(path, problem) from None
-        if f"{signature.id}.yaml" != name:
-            raise DataError(
-                f"id {signature.id!r} differs from the file name", file=str(path), key="id"
-            )
-        found.append(signature)
-    known = {signature.id for signature in found}
-    for signature in found:
-        for other in signature.beats:
-            if other not in known:
-                raise DataError(
-                    f"signature {other!r} does not exist",
-                    file=str(directory / f"{signature.id}.yaml"),
-                    key="beats",
-                )
+    found, problems = read_signatures(directory)
+    if problems:
+        raise problems[0]
     return tuple(sorted(found, key=lambda signature: signature.id))

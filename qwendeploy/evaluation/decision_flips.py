@@ -23,7 +23,7 @@ from qwendeploy.hardware.interconnect import with_interconnect
 from qwendeploy.hardware.stated import stated_machine
 from qwendeploy.hardware.usable import judge
 from qwendeploy.resources import data_dir
-from qwendeploy.rulebook.files import parse_files, validation_error
+from qwendeploy.rulebook.files import parse_files, validation_errors
 from qwendeploy.tables.gpus import gpus
 
 FILE = "decision_flips.yaml"
@@ -115,7 +115,7 @@ def situations() -> tuple[Situation, ...]:
         try:
             found.append(Situation.model_validate(entry))
         except ValidationError as problem:
-            raise validation_error(path, problem) from None
+            raise validation_errors(path, problem)[0] from None
     names = [situation.id for situation in found]
     for name in names:
         if names.count(name) > 1:

@@ -87,10 +87,11 @@ def import_text(done: Imported, *, written: bool) -> str:
 
 
 def check_text(report: CheckReport) -> str:
-    """Return the verdict on a folder of tables."""
-    total = sum(report.rows.values())
+    """Return the verdict on a folder of tables, and on the rules if they were read."""
+    counts = {"tables": len(report.rows), "rows": sum(report.rows.values()), **report.rules}
     if not report.problems:
-        return f"{report.directory}: {len(report.rows)} tables, {total} rows: no problems found"
+        held = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return f"{report.directory}: {held}: no problems found"
     lines = [str(problem) for problem in report.problems]
     count = len(report.problems)
     lines.append(f"{report.directory}: {count} problem{'s' if count > 1 else ''}")

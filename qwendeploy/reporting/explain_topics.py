@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from qwendeploy.documents.base import Model
+from qwendeploy.errors import DataError
 from qwendeploy.reporting.explain_parts import Explanation, Fact
 from qwendeploy.resources import data_dir
-from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
+from qwendeploy.rulebook.files import parsed_files, validation_errors
 
 
 class Topic(Model):
@@ -22,17 +24,25 @@ class Topic(Model):
     see: tuple[str, ...] = ()
 
 
-@cache
-def topics() -> dict[str, Topic]:
-    """Return the words, figures and planning reasons. Raises DataError as for rules."""
-    directory = data_dir("rules") / "topics"
+def read_topics(directory: Path) -> tuple[dict[str, Topic], list[DataError]]:
+    """Return the valid entries of a folder and every problem that ``topics`` would raise."""
+    contents, problems = parsed_files(directory)
     found: dict[str, Topic] = {}
-    for name, content in cached_files(yaml_files(directory), directory).items():
+    for name, content in contents.items():
         for topic, body in content.items():
             try:
                 found[topic] = Topic.model_validate(body)
             except ValidationError as problem:
-                raise validation_error(directory / name, problem) from None
+                problems += validation_errors(directory / name, problem, topic)
+    return found, problems
+
+
+@cache
+def topics() -> dict[str, Topic]:
+    """Return the words, figures and planning reasons. Raises DataError as for rules."""
+    found, problems = read_topics(data_dir("rules") / "topics")
+    if problems:
+        raise problems[0]
     return found
 
 

@@ -10,13 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.resources import data_dir
 from qwendeploy.rulebook.effects import Conflict, conflicts, setting_facts, violated
 from qwendeploy.rulebook.fields import FactValue, Pass, find_field
-from qwendeploy.rulebook.files import cached_files, validation_error, yaml_files
+from qwendeploy.rulebook.files import read_items
 from qwendeploy.rulebook.firing import (
     CompiledRule,
     Fired,
@@ -39,6 +37,7 @@ __all__ = [
     "RuleBook",
     "conflicts",
     "load_rules",
+    "read_rules",
     "rule_fires",
     "setting_facts",
 ]
@@ -245,28 +244,14 @@ def load_rules(directory: Path | None = None) -> RuleBook:
     return _load(directory or data_dir("rules"))
 
 
+def read_rules(directory: Path) -> tuple[list[Rule], list[DataError]]:
+    """Return the valid rules of a folder and every problem that ``load_rules`` would raise."""
+    return read_items(directory, Rule, ("overrides", "see_also"))
+
+
 @cache
 def _load(directory: Path) -> RuleBook:
-    files = yaml_files(directory)
-    rules = []
-    for name, content in cached_files(files, directory).items():
-        path = directory / name
-        try:
-            rule = Rule.model_validate(content)
-        except ValidationError as problem:
-            raise validation_error(path, problem) from None
-        if f"{rule.id}.yaml" != name:
-            raise DataError(
-                f"id {rule.id!r} differs from the file name", file=str(path), line=1, key="id"
-            )
-        rules.append(rule)
-    known = {rule.id for rule in rules}
-    for rule in rules:
-        for other in (*rule.overrides, *rule.see_also):
-            if other not in known:
-                raise DataError(
-                    f"names rule {other!r}, which does not exist",
-                    file=str(directory / f"{rule.id}.yaml"),
-                    key="overrides" if other in rule.overrides else "see_also",
-                )
+    rules, problems = read_rules(directory)
+    if problems:
+        raise problems[0]
     return RuleBook(tuple(rules))

@@ -13,14 +13,24 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from qwendeploy.documents.base import Model
 from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import DataError
 
 COMPILED = "compiled.json"
+
+
+class Item(Model):
+    """What a file of its own holds; the id is the file's name."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
+
+
+ItemT = TypeVar("ItemT", bound=Item)
 
 
 def yaml_files(directory: Path) -> tuple[Path, ...]:
@@ -90,15 +100,71 @@ def cached_files(files: tuple[Path, ...], directory: Path) -> dict[str, Any]:
     return parsed
 
 
-def validation_error(path: Path, problem: ValidationError) -> DataError:
-    """Return the first complaint of pydantic as an error that names file, line and key."""
+def parsed_files(directory: Path) -> tuple[dict[str, Any], list[DataError]]:
+    """Return the content of every YAML file that can be read, and why the others cannot."""
+    files = yaml_files(directory)
+    try:
+        return cached_files(files, directory), []
+    except DataError:
+        found: dict[str, Any] = {}
+        problems = []
+        for path in files:
+            try:
+                found |= parse_files([path])
+            except DataError as problem:
+                problems.append(problem)
+        return found, problems
+
+
+def read_items(
+    directory: Path, model: type[ItemT], links: Iterable[str]
+) -> tuple[list[ItemT], list[DataError]]:
+    """Return the items of the files that hold a valid one each, and every problem found.
+
+    ``links`` are the items' fields that name other items.
+    """
+    contents, problems = parsed_files(directory)
+    known = {path.stem for path in yaml_files(directory)}
+    items = []
+    for name, content in contents.items():
+        file = str(directory / name)
+        try:
+            item = model.model_validate(content)
+        except ValidationError as problem:
+            problems += validation_errors(directory / name, problem)
+            continue
+        if f"{item.id}.yaml" != name:
+            what = f"id {item.id!r} differs from the file name"
+            problems.append(DataError(what, file=file, line=1, key="id"))
+        items.append(item)
+        problems += [
+            DataError(
+                f"names {model.__name__.lower()} {other!r}, which does not exist",
+                file=file,
+                key=link,
+            )
+            for link in links
+            for other in getattr(item, link)
+            if other not in known
+        ]
+    return items, problems
+
+
+def validation_errors(path: Path, problem: ValidationError, *place: str) -> list[DataError]:
+    """Return every complaint of pydantic as an error that names file, line and key.
+
+    ``place`` are the keys under which the file holds what was validated.
+    """
     order = {"extra_forbidden": 0, "value_error": 1}
-    first = min(problem.errors(), key=lambda error: order.get(error["type"], 2))
-    key = ".".join(str(part) for part in first["loc"]) or None
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-    return DataError(message, file=str(path), line=_line_of(path, key or message), key=key)
+    found = []
+    for error in sorted(problem.errors(), key=lambda error: order.get(error["type"], 2)):
+        key = ".".join(str(part) for part in (*place, *error["loc"])) or None
+        message = str(error["msg"]).removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            message = "unknown key"
+        line = _line_of(path, key or message)
+        found.append(DataError(message, file=str(path), line=line, key=key))
+    return found
 
 
 def _line_of(path: Path, text: str) -> int | None:

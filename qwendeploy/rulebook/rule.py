@@ -25,6 +25,7 @@ from qwendeploy.rulebook.fields import (
     nearest_field,
     readable,
 )
+from qwendeploy.rulebook.files import Item
 from qwendeploy.versions import parse_version
 
 Scalar = bool | int | float | str
@@ -152,10 +153,9 @@ class Example(Model):
     note: str = ""
 
 
-class Rule(Model):
+class Rule(Item):
     """One fact with everything needed to apply, explain and test it."""
 
-    id: str = ModelField(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
     title: str
     pass_: Pass = ModelField(alias="pass")
     severity: Literal["reject", "require", "prefer", "warn"]

@@ -7,7 +7,7 @@ not used in part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,6 +30,8 @@ class CheckReport:
     directory: Path
     rows: Mapping[str, int]
     problems: tuple[DataError, ...]
+    rules: Mapping[str, int] = field(default_factory=dict)
+    """Rules, signatures and topics that were read beside the tables; none beside one's own."""
 
 
 def check_tables(directory: Path | None = None) -> CheckReport:

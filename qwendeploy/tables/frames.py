@@ -72,11 +72,9 @@ def read_frame(name: str) -> pd.DataFrame:
     """Return a whole table; its name is in ``attrs``. Raises as ``tables.frame``."""
     table = OWN_TABLES.get(name) or find_table(name)
     rows = load(table)
-    columns = {
-        column: pd.array([getattr(row, column) for row in rows], dtype=dtype)
-        for column, dtype in dtypes(table.row_type).items()
-    }
-    frame = pd.DataFrame(columns)
+    types = dtypes(table.row_type)
+    cells = {column: [getattr(row, column) for row in rows] for column in types}
+    frame = pd.DataFrame(cells, dtype=object).astype(types)
     frame.attrs["table"] = table.name
     return frame
 
@@ -88,7 +86,7 @@ def view(
     whole = read_frame(name)
     chosen = [_column(whole, column) for column in columns] or list(whole.columns)
     found = rows_where(whole, where)[chosen]
-    return TableView(whole.attrs["table"], found.head(limit), len(found), len(whole))
+    return TableView(whole.attrs["table"], found[:limit], len(found), len(whole))
 
 
 def rows_where(frame: pd.DataFrame, conditions: Iterable[str]) -> pd.DataFrame:
@@ -121,7 +119,8 @@ def _meets(frame: pd.DataFrame, text: str) -> pd.Series[bool]:
             raise UserError(f"{wanted!r} is not a number", where=where, hint="order needs a number")
         if cells.dtype == "string":
             raise UserError(f"{column} is text; use = or !=", where=where)
-        return getattr(cells, _ORDER[sign])(bound).fillna(False)
+        ordered: pd.Series[bool] = getattr(cells, _ORDER[sign])(bound).fillna(False)
+        return ordered
     equal = cells.isna() if wanted == "" else cells.eq(_as_cell(cells, wanted)).fillna(False)
     return equal if sign == "=" else ~equal
 

@@ -73,7 +73,7 @@ def _literal(allowed: tuple[Any, ...]) -> Callable[[str], str]:
     return convert
 
 
-_DTYPES = {_int: "Int64", _float: "Float64", _bool: "boolean"}
+_DTYPES: dict[Any, str] = {_int: "Int64", _float: "Float64", _bool: "boolean"}
 
 
 def dtypes(row_type: Any) -> dict[str, str]:
@@ -245,7 +245,7 @@ class _RowConverter:
 
 def read_table(name: str, row_type: type[T]) -> tuple[T, ...]:
     """Return the rows of ``benchdata/<name>.csv``, read once. Raises as ``read_csv``."""
-    rows: tuple[T, ...] = _shipped(data_dir("benchdata") / f"{name}.csv", row_type)
+    rows: tuple[T, ...] = _shipped(data_dir("benchdata") / f"{name}.csv", cast(Any, row_type))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""What people posted of 60 machines gives exactly the facts that a careful reader concludes."""
+"""What people posted of their machines gives exactly the facts that a careful reader concludes."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def test_the_json_form_is_read_back_to_an_equal_machine(slug: str) -> None:
     assert Machine.model_validate_json(found.model_dump_json()) == found
 
 
-def test_all_sixty_are_here() -> None:
-    assert len(SLUGS) == 60
+def test_there_are_posted_machines() -> None:
+    assert SLUGS

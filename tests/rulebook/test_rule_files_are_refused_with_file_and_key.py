@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from qwendeploy import resources
+from qwendeploy.api import data
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.rulebook import files as rulefiles
 from qwendeploy.rulebook.book import load_rules
@@ -172,3 +174,35 @@ def test_shipped_rules_load_without_the_yaml_reader() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_data_check_names_every_problem_of_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = tmp_path / "rules"
+    write(rules, GOOD)
+    write(rules, GOOD.replace("id: good", "id: bad").replace("title: t", "titel: t"), "bad.yaml")
+    write(rules, GOOD.replace("id: good", "id: other") + "see_also: [nowhere, bad]\n", "other.yaml")
+    write(rules, "id: [", "torn.yaml")
+    write(rules / "signatures", "id: wrong\nstage: never\n", "wrong.yaml")
+    write(rules / "topics", "word:\n  title: t\n  text: [t]\n", "words.yaml")
+    monkeypatch.setattr(
+        "qwendeploy.api.data.data_dir",
+        lambda name: rules if name == "rules" else resources.data_dir(name),
+    )
+
+    report = data.data_check()
+
+    assert report.rules == {"rules": 2, "signatures": 0, "topics": 0}
+    named = {(Path(problem.file or "").name, problem.key) for problem in report.problems}
+    assert named >= {
+        ("bad.yaml", "titel"),
+        ("bad.yaml", "title"),
+        ("other.yaml", "see_also"),
+        ("torn.yaml", None),
+        ("wrong.yaml", "stage"),
+        ("wrong.yaml", "cause"),
+        ("words.yaml", "word.sources"),
+    }
+    (dangling,) = [problem for problem in report.problems if problem.key == "see_also"]
+    assert "'nowhere'" in dangling.what

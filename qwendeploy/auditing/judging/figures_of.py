@@ -14,9 +14,9 @@ from qwendeploy.documents import Machine, Option, Predictions, Workload
 from qwendeploy.documents.option import Content
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.errors import NoPlan, QwendeployError
-from qwendeploy.evidence.knowledge import base_version
 from qwendeploy.evidence.memory_view import Load, Servers
 from qwendeploy.figures import Figure
+from qwendeploy.versions import release_of
 
 DEFAULT_CONCURRENCY = 8
 """Assumed concurrency where neither the launch nor the caller states one; printed as assumed."""
@@ -247,7 +247,7 @@ def _that_runs(
 def _pins(option: Option) -> Pins:
     """Return what leaves nothing open: a release without an image runs as its own image does."""
     pins = Pins.of(option)
-    release = base_version(option.engine_version)
+    release = release_of(option.engine_version)
     if option.engine != "vllm" or option.image is not None or release is None:
         return pins
     return replace(pins, image=f"vllm/vllm-openai:v{release}")
