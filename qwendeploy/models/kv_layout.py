@@ -221,15 +221,6 @@ def _minor(version: str | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def drafter_slides(engine_version: str | None, *, fork: bool) -> bool:
-    """Say whether upstream honours DFlash's sliding layers: from 0.25 on.
-
-    The fork differs from image to image (v3 does, v13 and v17 do not): its image table says so.
-    """
-    version = _minor(engine_version)
-    return not fork and version is not None and version >= (0, 25)
-
-
 def _lookup(table: Mapping[str, T], name: str, what: str) -> T:
     try:
         return table[name]
