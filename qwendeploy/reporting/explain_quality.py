@@ -95,7 +95,7 @@ def _of(row: KlRow, restart: float) -> Divergence:
 
 
 def _score_ties(rows: Iterable[ScoreRow]) -> Iterator[Fact]:
-    """Yield per benchmark: scores of its options, run-to-run spread, distinguishable pairs."""
+    """Yield per benchmark the scores of its options, their spread, and distinguishable pairs."""
     benchmarks: dict[tuple[str, str], dict[str, list[ScoreRow]]] = {}
     for row in rows:
         if row.status != "excluded" and row.unit == PERCENT and row.n and row.checkpoint:
