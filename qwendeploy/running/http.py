@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 TIMEOUT_S = 5.0
@@ -34,9 +36,9 @@ def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -
     """
     import httpx
 
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = {b"Authorization": f"Bearer {api_key}".encode()} if api_key else {}
     client = httpx.Client(
-        headers=headers, timeout=timeout_s, trust_env=False, follow_redirects=True
+        headers=headers, verify=_tls(), timeout=timeout_s, trust_env=False, follow_redirects=True
     )
     text = b""
     try:
@@ -48,3 +50,9 @@ def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -
             return Page(answer.status_code, text[:LARGEST].decode("utf-8", "replace"))
     except (httpx.HTTPError, httpx.InvalidURL) as problem:
         return Page(0, str(problem))
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the certificates of this host, read once: that takes longer than a page."""
+    return ssl.create_default_context()

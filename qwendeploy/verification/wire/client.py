@@ -174,27 +174,35 @@ class Client:
         """
         import httpx
 
-        assert self._pages is not None, "the client is not open"
-        request = self._pages.build_request(
-            "GET" if body is None else "POST",
-            (base or self.places.get(path, self.target.base_url)) + path,
-            json=body,
-        )
+        headers: dict[bytes, bytes] = {}
+        if body is not None:
+            headers[b"Content-Type"] = b"application/json"
         if key and self.target.api_key:
-            request.headers["Authorization"] = f"Bearer {self.target.api_key}"
+            headers[b"Authorization"] = f"Bearer {self.target.api_key}".encode()
+        address = (base or self.places.get(path, self.target.base_url)) + path
+        # not httpx's own JSON, which refuses the halves of characters that a model may write
+        content = None if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._pages.send(request, stream=True)
-                try:
-                    text = (await _bounded(answer)).decode("utf-8", "replace")
-                finally:
-                    await answer.aclose()
+                for attempt in range(STALE_ATTEMPTS):
+                    try:
+                        return await self._page(address, headers, content)
+                    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                        if attempt == STALE_ATTEMPTS - 1:
+                            raise
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise OSError(redact(str(problem)) or type(problem).__name__) from problem
+            raise OSError(redact(_reason(problem))) from problem
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _page(self, address: str, headers: dict[bytes, bytes], content: bytes | None) -> Page:
+        """Return a page asked for once; raises what httpx raises."""
+        assert self._pages is not None, "the client is not open"
+        method = "GET" if content is None else "POST"
+        async with self._pages.stream(method, address, headers=headers, content=content) as answer:
+            text = (await _bounded(answer)).decode("utf-8", "replace")
+        status = answer.status_code
         where = redact(answer.headers.get("Location", ""))
-        return Page(
-            answer.status_code, text, where, retry_after(answer.status_code, answer.headers)
-        )
+        return Page(status, text, where, retry_after(status, answer.headers))
 
     async def stream(
         self,
@@ -337,6 +345,13 @@ class Client:
             record.fail("server_error", redact(str(problem)))
         if record.failure is None and not record.done:
             record.fail("cut", "the stream ended without [DONE]")
+
+
+def _reason(problem: BaseException) -> str:
+    """Return what the system said where httpx only says that nothing could be reached."""
+    while (cause := problem.__cause__ or problem.__context__) is not None and str(cause):
+        problem = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
+    return str(problem) or type(problem).__name__
 
 
 async def _bounded(answer: httpx.Response) -> bytes:

@@ -16,6 +16,7 @@ from qwendeploy.engines.metrics import Metrics, parse_metrics, together
 from qwendeploy.verification.wire.client import Client
 from qwendeploy.verification.wire.target import is_loopback
 
+LAST_PORT = 65_535
 LOOKS = 3
 """Further scrapes that show whether another process answers."""
 
@@ -101,7 +102,7 @@ async def _beside(client: Client, count: int) -> bool:
     if not is_loopback(parts.hostname or "") or parts.port is None or parts.path:
         return False
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    ports = range(parts.port + 1, parts.port + 1 + count)
+    ports = range(parts.port + 1, min(parts.port + count, LAST_PORT) + 1)
     bases = tuple(urlunsplit(("http", f"{host}:{port}", "", "", "")) for port in ports)
     pages = [await _one(client, base) for base in bases]
     running = [page for page in pages if page is not None and page.get("running") is not None]

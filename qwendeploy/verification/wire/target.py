@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from qwendeploy.documents import Plan
-from qwendeploy.errors import UserError
+from qwendeploy.errors import EnvironmentProblem, UserError
 
 KEY_VARIABLES = ("QWENDEPLOY_API_KEY", "VLLM_API_KEY", "LLAMA_API_KEY")
 """Variables read for the server's key; ``OPENAI_API_KEY`` is somebody else's and stays unread."""
@@ -122,18 +122,27 @@ def resolve_target(
     ``use_proxy`` is false.
 
     Raises:
-        UserError: bad address, or a key or certificate file that cannot be read.
+        UserError: bad address, a key or certificate file that cannot be read, or a key that no
+            header can carry.
+        EnvironmentProblem: the environment's proxy is not one that is spoken to over HTTP.
     """
     address = parse_base_url(base_url)
     host = urlsplit(address).hostname or ""
     if ca_file is not None and not ca_file.is_file():
         raise UserError("no such certificate file", where=str(ca_file))
+    key = _read_key(api_key_file, api_key_env)
+    if key is not None and not key.isprintable():
+        raise UserError(
+            "the key holds a line end or another character that no header can carry",
+            where="API key",
+            hint="store the key alone, on one line",
+        )
     proxy: str | None = None
     if use_proxy or (use_proxy is None and not is_loopback(host)):
         proxy = _environment_proxy(address, host)
     return Target(
         base_url=address,
-        api_key=_read_key(api_key_file, api_key_env),
+        api_key=key,
         model=model,
         ca_file=ca_file,
         insecure=insecure,
@@ -146,8 +155,23 @@ def _environment_proxy(address: str, host: str) -> str | None:
 
     if proxy_bypass(host):
         return None
-    proxy = getproxies().get(urlsplit(address).scheme)
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+    scheme = urlsplit(address).scheme
+    proxy = getproxies().get(scheme)
+    if proxy is None:
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise EnvironmentProblem(
+            "the proxy is not an http address",
+            where=f"{scheme}_proxy",
+            hint="--no-proxy goes without it",
+        )
+    return proxy
 
 
 def _read_key(file: Path | None, variable: str | None) -> str | None:
