@@ -95,7 +95,7 @@ def test_devices_override_preference_but_not_a_fault() -> None:
     for devices, words in [((4,), "faulty"), ((9,), "no GPU 9"), ((1, 1), "twice")]:
         with pytest.raises(UserError, match=words):
             choose_gpus(box, None, devices, catalogue=gpus())
-    with pytest.raises(UserError, match="--gpus says 2"):
+    with pytest.raises(UserError, match="--gpus is 2"):
         choose_gpus(box, 2, (0,), catalogue=gpus())
 
 

@@ -60,7 +60,7 @@ def take(host: str = HOST, name: str = "test") -> None:
 
 def test_second_one_is_refused_while_the_first_runs() -> None:
     with alone(HOST, "test"):
-        assert "under way" in outcome(take)
+        assert "is running" in outcome(take)
     assert outcome(take) == "nothing"
 
 
@@ -90,7 +90,7 @@ def test_temporary_folder_of_a_user_makes_no_difference(monkeypatch: pytest.Monk
         take()
 
     with alone(HOST, "test"):
-        assert "under way" in outcome(elsewhere)
+        assert "is running" in outcome(elsewhere)
 
 
 def test_one_socket_has_one_lock_however_it_is_spelt(tmp_path: Path) -> None:
@@ -125,7 +125,10 @@ def test_link_in_the_place_of_the_lock_is_not_followed() -> None:
     path = lock_path(HOST, "test")
     path.symlink_to("/etc/passwd")
 
-    with pytest.raises(EnvironmentProblem, match="cannot be made") as problem, alone(HOST, "test"):
+    with (
+        pytest.raises(EnvironmentProblem, match="cannot create the lock") as problem,
+        alone(HOST, "test"),
+    ):
         pass
 
     assert str(path) in str(problem.value)

@@ -74,7 +74,7 @@ SAID = "predicted 406 ± 30 tok/s, measured 406 [402, 410]"
         ),
         pytest.param(
             overall([rate()], FILLED, (), differs=[("tp", "2", "1")]),
-            f"the server differs from the plan:  tp 1 instead of 2; {SAID}: rate confirmed",
+            f"the server differs from the plan: tp 1 instead of 2; {SAID}: rate confirmed",
             id="another-plan",
         ),
         pytest.param(
