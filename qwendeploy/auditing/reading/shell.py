@@ -4,6 +4,9 @@ Nothing is executed and nothing is looked up outside the text. A first pass remo
 line continuations, cuts the text at ``;``, ``&``, ``|`` and line ends, and puts in the literals
 that the same text assigned; ``shlex`` then splits each command into words. Command substitutions
 stay as ``$(...)``.
+
+Why not tree-sitter: 32 KiB of ``a|`` repeated take its bash grammar (0.25.1) 23 s or more and
+2.2 GiB, during which its progress callback is not asked, so hostile text has no bound.
 """
 
 from __future__ import annotations
