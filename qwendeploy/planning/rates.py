@@ -183,7 +183,7 @@ class Rates:
         The rate stays the middle: its own band is of mixed text, on which it was judged.
         """
         if self.scene.workload.content is not Content.MIXED:
-            return f"the content is set: {self.scene.workload.content.value}"
+            return f"the content is stated: {self.scene.workload.content.value}"
         if option.spec_method == "none":
             return "without drafting the content does not change the speed"
         method, tokens = option.spec_method, option.spec_tokens

@@ -46,22 +46,22 @@ def test_the_command_line_answers_in_one_line(
     [
         pytest.param(
             ["--image", "ghcr.io/ggml-org/llama.cpp:server-cuda-b9246", "--quant", "fp8"],
-            ["1 x H200", "--quant fp8", "leave one"],
+            ["1 x H200", "--quant fp8", "remove one"],
             id="weights-of-another-engine",
         ),
         pytest.param(
             ["--max-num-seqs", "4096", "--max-num-batched-tokens", "8k"],
-            ["4096 seats exceed", "would return with --max-num-seqs 2"],
+            ["max-num-seqs 4096 exceeds", "feasible with --max-num-seqs 2"],
             id="seats",
         ),
         pytest.param(
             ["--util", "0.1"],
-            ["leave no cache", "would return with --util 0."],
+            ["leave no KV cache", "feasible with --util 0."],
             id="share",
         ),
         pytest.param(
             ["--vision", "--checkpoint", "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP"],
-            ["holds no vision tower", "without --vision"],
+            ["has no vision tower", "without --vision"],
             id="blind-weights",
         ),
     ],
@@ -78,23 +78,27 @@ def test_no_option_names_what_is_in_the_way(run: Any, settings: list[str], says:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        pytest.param(["--tp", "3"], ["3 cards", "--tp 1 or --gpus 3"], id="cards"),
+        pytest.param(["--tp", "3"], ["3 GPUs", "--tp 1 or --gpus 3"], id="cards"),
         pytest.param(
             ["--gpus", "4", "--tp", "2", "--replicas", "3"],
-            ["6 cards", "--replicas 2 or --gpus 6"],
+            ["6 GPUs", "--replicas 2 or --gpus 6"],
             id="copies",
         ),
         pytest.param(
-            ["--engine", "llama.cpp", "--tp", "2"], ["2 cards", "--tp 1"], id="llama-cards"
+            ["--engine", "llama.cpp", "--tp", "2"], ["2 GPUs", "--tp 1"], id="llama-cards"
         ),
         pytest.param(
             ["--isl", "8k", "--typical-ctx", "2k"],
-            ["no context of 2,048", "--typical-ctx 8192"],
+            ["the typical context 2,048 is below", "--typical-ctx 8192"],
             id="prompt-above-context",
         ),
-        pytest.param(["--isl", "32k", "--ctx", "32k"], ["an answer", "--ctx 33792"], id="full"),
+        pytest.param(
+            ["--isl", "32k", "--ctx", "32k"], ["no room for output", "--ctx 33792"], id="full"
+        ),
         pytest.param(["--osl", "4k", "--ctx", "4k"], ["a prompt", "--ctx 5120"], id="no-prompt"),
-        pytest.param(["--ctx", "1"], ["no prompt and answer", "--ctx 32k"], id="one-token"),
+        pytest.param(
+            ["--ctx", "1"], ["one input and one output token", "--ctx 32k"], id="one-token"
+        ),
         pytest.param(
             ["--prefix-hit", "0.5", "--prefix-cache", "off"],
             ["--prefix-hit", "--prefix-cache on"],
@@ -130,14 +134,16 @@ def test_seats_that_the_user_states_bind_before_memory(run: Any) -> None:
     plan = json.loads(ran.out)
 
     assert plan["predictions"]["max_running_requests"]["value"] == 1
-    assert plan["headlines"] == ["32 requests share 1 seat (--max-num-seqs): the rest queue."]
-    assert plan["capacity"][0].startswith("1 request runs at once")
+    assert plan["headlines"] == [
+        "--max-num-seqs lets 1 of 32 requests run at once: the rest queue."
+    ]
+    assert plan["capacity"][0].startswith("--max-num-seqs limits the plan to 1 concurrent")
 
 
 def test_a_long_time_is_not_cut_off(run: Any) -> None:
     ran = run("predict", "--gpu", "H200", "--quant", "fp8", "--c", "1", "--ctx", "1k,900k")
 
-    assert "TTFT cold s" in ran.out
+    assert "cold TTFT s" in ran.out
     assert "…" not in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
 
@@ -196,7 +202,7 @@ def test_what_would_bring_a_plan_back_does(run: Any, gpu: str, settings: list[st
     line = ["recommend", "--gpu", gpu, *settings]
     refused = run(*line)
     assert refused.code == 1
-    hint = re.search(r"would return with (--[a-z-]+) (\w+)", refused.err)
+    hint = re.search(r"feasible with (--[a-z-]+) (\w+)", refused.err)
     assert hint is not None, refused.err
 
     assert run(*line, *hint.groups()).code == 0

@@ -167,9 +167,9 @@ def test_text_and_document_say_the_same(run: Any, stated: tuple[str, str, int, s
     figures = json.loads(document.out)["predictions"]
 
     for row, name in (
-        ("per user", "per_user_decode_tps"),
+        ("per request", "per_user_decode_tps"),
         ("TPOT", "tpot_ms"),
-        ("TTFT cold", "ttft_cold_ms"),
+        ("cold TTFT", "ttft_cold_ms"),
         ("end to end", "output_tps_end_to_end"),
     ):
         place = rf"^  {row} +" if row != "TPOT" else "; TPOT "

@@ -71,16 +71,16 @@ def test_without_drafting_content_does_not_matter() -> None:
 
 def test_draft_names_the_load_it_pays_up_to_and_the_state_it_holds() -> None:
     text = entry(plan(), "draft-crossover")
-    assert "mtp3 pays" in text
-    assert "319 MiB of state a card for it, 74 without" in text
+    assert "mtp3 is faster than no draft" in text
+    assert "319 MiB of state per GPU with it, 74 MiB without" in text
 
 
 def test_layouts_cross_where_the_study_measured_it() -> None:
     """Two cards on PCIe, FP8 + MTP3, one session: -26 % at 4, even at 32, +21 % at 64 requests."""
     text = entry(plan(quant="fp8", spec_method="mtp", spec_tokens=3), "layout-crossover")
-    assert "2 x tp1 against tp2 (PCIe)" in text
-    assert "-26% at 4, +1% at 32, +21% at 64, ahead from 32 requests on at short context" in text
-    assert "at 64k run 25 with tp2, 18 with 2 x tp1" in text
+    assert "2 x tp1 vs tp2 (PCIe)" in text
+    assert "-26% at c=4, +1% at c=32, +21% at c=64, faster from c=32 at short context" in text
+    assert "concurrent requests at 64k: 25 with tp2, 18 with 2 x tp1" in text
 
 
 def test_nvlink_is_told_from_pcie() -> None:

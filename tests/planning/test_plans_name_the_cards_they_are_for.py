@@ -38,9 +38,9 @@ def test_a_lowered_class_says_on_which_card_and_how_to_take_the_rest(
     one, told = plan_of(run, "--machine", machine)
     both, both_told = plan_of(run, "--machine", machine, "--devices", "0,1")
 
-    assert "on GPU 0 alone (--devices 0,1 takes" in told
+    assert "on GPU 0 alone (--devices 0,1 adds" in told
     assert one["option"]["quant"] != "fp8" and both["option"]["quant"] == "fp8"
-    assert "Nothing of class" not in both_told
+    assert "No option in quality class" not in both_told
 
 
 def test_unlike_cards_are_both_named(run: Any, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_memory_that_others_hold_is_said_first(
 ) -> None:
     _, told = plan_of(run, "--machine", saved(tmp_path, *cards))
 
-    assert ("GPU 0 has 4.5 GiB free and the plan takes 21.6" in told) is said
+    assert ("GPU 0 has 4.5 GiB free and the plan needs 21.6" in told) is said
     assert "GPU 1 has" not in told
 
 
@@ -82,13 +82,13 @@ def test_a_short_name_says_which_card_it_was_taken_for(
 ) -> None:
     _, told = plan_of(run, "--gpu", stated)
 
-    assert ("is taken to be" in told) is (taken is not None)
+    assert ("is read as" in told) is (taken is not None)
     if taken and others:
-        assert f"{stated!r} is taken to be the {taken}" in told and others in told
+        assert f"{stated!r} is read as the {taken}" in told and others in told
 
 
 def test_a_stated_memory_settles_which_card_it_is(run: Any) -> None:
     plan, told = plan_of(run, "--gpu", "A100", "--vram", "40")
 
-    assert "is taken to be" not in told
+    assert "is read as" not in told
     assert "40GB" in plan["machine"]["gpus"][0]["model"]

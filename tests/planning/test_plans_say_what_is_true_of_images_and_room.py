@@ -24,7 +24,7 @@ def first_lines(plan: dict[str, Any]) -> str:
 def test_a_fork_that_was_measured_says_so_with_the_price_of_upstream(run: Any) -> None:
     told = first_lines(plan_of(run, *PAIR, "--ctx", "256k", "--c", "32"))
 
-    assert "third party's image without public source, measured on this card" in told
+    assert "third-party image without public source; this option is measured on this card" in told
     assert "--upstream-only takes" in told
 
 
@@ -32,7 +32,7 @@ def test_a_fork_that_was_measured_says_so_with_the_price_of_upstream(run: Any) -
     ("settings", "says"),
     [
         pytest.param(
-            ["--image", "reg.example:5000/me/vllm:v0.26.0"], "is in no table here", id="unknown"
+            ["--image", "reg.example:5000/me/vllm:v0.26.0"], "is not in the tables", id="unknown"
         ),
         pytest.param(["--gpu", "H200", "--image", "repne/vllm:v13"], "not measured", id="card"),
     ],
@@ -58,7 +58,7 @@ def test_a_mirror_of_the_official_image_is_no_third_partys(run: Any, image: str)
     plan = plan_of(run, *PAIR, "--image", image)
 
     assert not plan["option"]["fork"]
-    assert "third party" not in first_lines(plan)
+    assert "third-party" not in first_lines(plan)
 
 
 def test_room_is_never_a_context_of_nothing(run: Any) -> None:
@@ -67,7 +67,7 @@ def test_room_is_never_a_context_of_nothing(run: Any) -> None:
 
     assert plan["predictions"]["max_typical_context_tokens"]["value"] == 0
     assert "up to 0" not in told and " to 0 tokens" not in told
-    assert "1 does, and never all 4: 3 of 4 run at 4k, the rest queue." in told
+    assert "1 fits; all 4 never fit: 3 of 4 run at 4k, the rest queue." in told
 
 
 def test_rates_say_how_many_of_the_requests_run(run: Any) -> None:
@@ -81,7 +81,7 @@ def test_rates_say_how_many_of_the_requests_run(run: Any) -> None:
 def test_no_more_requests_run_than_there_are(run: Any, seats: str) -> None:
     text = run("recommend", *PAIR, "--c", "1", "--max-num-seqs", seats).out
 
-    assert "blocks, interpolated; 1 of 1 at once, interpolated" in text
+    assert "blocks, interpolated; 1 of 1 requests at once, interpolated" in text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_image_to_avoid_is_taken_with_the_reason_against_it(
 ) -> None:
     told = first_lines(plan_of(run, *PAIR, "--ctx", "64k", "--c", "8", "--image", image))
 
-    assert f"{image} is on the list to avoid" in told
+    assert f"{image} should not be used" in told
     assert says in told
 
 

@@ -167,10 +167,10 @@ def test_figures_of_one_cell_agree_with_each_other(run: Any, machine: tuple[str,
     [
         ("RTX PRO 6000", "the study's prompts"),
         ("RTX PRO 6000 Max-Q", "the study's prompts"),
-        ("RTX 5090", "public benchmarks send"),
+        ("RTX 5090", "public benchmarks"),
     ],
 )
 def test_the_plan_says_whose_text_its_rates_are_of(run: Any, card: str, whose: str) -> None:
     ran = run("recommend", "--gpu", card, "--c", "4", "--ctx", "32k", "--spec", "mtp")
     assert ran.code == 0, ran.err
-    assert f"mixed text such as {whose}" in " ".join(ran.out.split())
+    assert f"mixed content as in {whose}" in " ".join(ran.out.split())

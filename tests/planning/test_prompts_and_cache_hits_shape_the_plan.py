@@ -138,4 +138,4 @@ def test_a_stated_step_that_freezes_decoding_is_warned_of() -> None:
 def test_one_request_pauses_nobody() -> None:
     made = plan(concurrency=1)
     assert made.predictions.stall_ms is None
-    assert "decodes meanwhile" in made.predictions.reasons["stall_ms"]
+    assert "no other request is decoding" in made.predictions.reasons["stall_ms"]

@@ -37,7 +37,7 @@ def test_third_party_image_is_named_first_with_upstreams_price() -> None:
     plan = showcase()
 
     assert plan.option.fork
-    assert "third party" in plan.headlines[0]
+    assert "third-party" in plan.headlines[0]
     assert "--upstream-only" in plan.headlines[0]
     assert not plan.alternatives[0].option.fork
 

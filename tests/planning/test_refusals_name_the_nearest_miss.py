@@ -21,12 +21,15 @@ def entry(rule: str, missed_by: str | None, option: str = "x") -> TraceEntry:
     ("entries", "nearest"),
     [
         pytest.param(
-            [entry("memory-weights", "9.1 GiB a card"), entry("memory-weights", "0.4 GiB a card")],
+            [
+                entry("memory-weights", "9.1 GiB per GPU"),
+                entry("memory-weights", "0.4 GiB per GPU"),
+            ],
             1,
             id="smaller shortfall",
         ),
         pytest.param(
-            [entry("memory-weights", "0.1 GiB a card"), entry("memory-length", "120 blocks")],
+            [entry("memory-weights", "0.1 GiB per GPU"), entry("memory-length", "120 blocks")],
             1,
             id="further on the way",
         ),
@@ -57,17 +60,17 @@ def test_nearest_is_the_last_hurdle_then_the_least_shortfall(
     [
         pytest.param(
             ("--gpu", "RTX 3090", "--quality", "near"),
-            ("leave no cache", "short by", "--quality relaxed"),
+            ("leave no KV cache", "short by", "--quality relaxed"),
             id="a looser class would do",
         ),
         pytest.param(
             ("--gpu", "RTX 3080", "--vram", "10", "--engine", "vllm"),
-            ("int4-autoround", "16.6 GiB a card", "short by"),
+            ("int4-autoround", "16.6 GiB per GPU", "short by"),
             id="smallest weights are nearest",
         ),
         pytest.param(
             ("--gpu", "H100 SXM", "--c", "64", "--tpot", "5"),
-            ("ms predicted, 5 ms allowed", "fewer requests"),
+            ("ms predicted, the limit is 5 ms", "fewer requests"),
             id="latency limit",
         ),
         pytest.param(
@@ -94,4 +97,4 @@ def test_refusal_says_what_would_help(
     assert "the nearest: " in ran.err
     for part in parts:
         assert part in ran.err
-    assert "Nothing feasible" in ran.out
+    assert "No feasible option" in ran.out

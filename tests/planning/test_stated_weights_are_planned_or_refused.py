@@ -19,7 +19,7 @@ BOX = ("--gpu", "RTX PRO 6000", "--gpus", "2")
         pytest.param(["--quant", "xyz"], ["--quant", "known: bf16, fp8"], id="format-far-off"),
         pytest.param(
             ["--quant", "fp8", "--checkpoint", "Qwen/Qwen3.6-27B"],
-            ["holds bf16"],
+            ["contains bf16"],
             id="other-format",
         ),
         pytest.param(["--checkpoint", "Qwen/Qwen3-32B"], ["qwen3.6-27b"], id="other-model"),
@@ -56,7 +56,7 @@ def test_more_replicas_than_cards_are_refused_with_both_numbers(run: Any) -> Non
     ran = run("recommend", *BOX, "--replicas", "3")
 
     assert ran.code == 2
-    assert "3 cards are asked for, the machine has 2 (--replicas 2 or --gpus 3)" in ran.err
+    assert "the layout needs 3 GPUs, the machine has 2 (--replicas 2 or --gpus 3)" in ran.err
 
 
 def test_stated_replicas_may_outnumber_the_requests(run: Any) -> None:

@@ -48,18 +48,18 @@ def test_the_faster_class_is_named_beside_the_stricter(run: Callable[..., Ran]) 
     ran = run("recommend", "--gpu", "RTX 5090", "--ctx", "32k")
     flat = " ".join(ran.out.split())
 
-    assert "No vLLM option of class near fits here" in flat
+    assert "No vLLM option in quality class near fits on this machine" in flat
     assert "--quality relaxed takes int4-autoround on vLLM: 1" in flat
-    assert "of class relaxed, the plan is near; --quality relaxed takes it" in flat
+    assert "quality class relaxed, the plan has near; --quality relaxed selects it" in flat
 
 
 def test_too_few_slots_are_named_beside_the_coarser_class(run: Callable[..., Ran]) -> None:
     ran = run("recommend", "--gpu", "RTX 5090", "--ctx", "32k", "--c", "4")
     flat = " ".join(ran.out.split())
 
-    assert "runs only gguf-q8_0 on llama.cpp, with 3 of 4 requests at once" in flat
-    assert "class relaxed is planned" in flat
-    assert "of class near, the plan is relaxed; runs 3 of 4 requests at once" in flat
+    assert "is gguf-q8_0 with llama.cpp, which runs 3 of 4 requests at once" in flat
+    assert "the plan uses quality class relaxed" in flat
+    assert "quality class near, the plan has relaxed; runs 3 of 4 requests at once" in flat
 
 
 def test_what_is_named_is_what_the_class_takes() -> None:
@@ -88,14 +88,14 @@ def test_a_latency_limit_is_what_the_class_fell_short_of(run: Callable[..., Ran]
     ran = run("recommend", "--gpu", "GB10", "--c", "1", "--ctx", "128k", "--tpot", "50")
     first = " ".join(ran.out.split("\n\n")[0].split())
 
-    assert "will do here on vLLM or llama.cpp (nearest: fp8 · mtp3 · tp1: " in first
-    assert "ms predicted, 50 ms allowed): class relaxed is planned" in first
+    assert "runs on this machine with vLLM or llama.cpp (closest: fp8 · mtp3 · tp1: " in first
+    assert "ms predicted, the limit is 50 ms): the plan uses quality class relaxed" in first
 
 
 def test_both_engines_are_named_once(run: Callable[..., Ran]) -> None:
     text = run("recommend", "--gpu", "RTX 5070 Ti", "--ctx", "16k").out
 
-    assert "on vLLM or llama.cpp: class any is planned" in " ".join(text.split())
+    assert "with vLLM or llama.cpp: the plan uses quality class any" in " ".join(text.split())
 
 
 def test_the_image_projector_takes_its_room() -> None:
@@ -127,8 +127,8 @@ def test_what_windows_changes_is_on_the_screen(run: Callable[..., Ran]) -> None:
     flat = " ".join(ran.out.split())
 
     assert ran.code == 0, ran.err
-    assert "memory 0.85" in flat
-    assert "[memory-fraction-wsl2] the Windows desktop holds 1 to 2 GiB" in flat
+    assert "gpu-memory-utilization 0.85" in flat
+    assert "[memory-fraction-wsl2] the Windows desktop uses 1 to 2 GiB" in flat
     assert "[wsl2-graph-capture-blackwell]" in flat
 
 

@@ -52,4 +52,4 @@ def test_a_limit_that_only_the_middle_of_the_band_meets_is_said(run: Any) -> Non
 
     assert not any("--tpot" in line for line in sure["headlines"])
     assert unsure["predictions"]["tpot_ms"]["high"] > 9
-    assert any("--tpot 9 is met by the middle" in line for line in unsure["headlines"])
+    assert any("--tpot 9 is met at the median" in line for line in unsure["headlines"])
