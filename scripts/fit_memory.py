@@ -9,14 +9,14 @@ absolute error. Running it twice writes the same bytes;
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pandas as pd
 
 from qwendeploy.evidence.pool_estimate import (
     budget_gib,
@@ -123,18 +123,17 @@ def main() -> None:
 
 def table(found: Sequence[float], spread: float, per_seat: float, n: int) -> str:
     """Return the table's text."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", "value", "unit", "meaning", "source"))
-    for (name, (unit, meaning)), value in zip(TERMS.items(), found, strict=True):
-        writer.writerow((name, f"{value:.4g}", unit, meaning, SOURCE))
     held = "90 % quantile of the held-out rows of memory_budget.csv"
-    writer.writerow(("spread", spread, "GiB", "half width of the band of the rest", held))
     seats = "largest miss of the rows with more than 256 seats, a seat above them"
     widening = "upward widening of the band above 256 seats"
-    writer.writerow(("spread_per_seat", f"{per_seat:.4g}", "GiB per seat", widening, seats))
-    writer.writerow(("n", n, "pools", "rows fitted on", SOURCE))
-    return buffer.getvalue()
+    rows = [
+        *((name, f"{x:.4g}", *TERMS[name], SOURCE) for name, x in zip(TERMS, found, strict=True)),
+        ("spread", spread, "GiB", "half width of the band of the rest", held),
+        ("spread_per_seat", f"{per_seat:.4g}", "GiB per seat", widening, seats),
+        ("n", n, "pools", "rows fitted on", SOURCE),
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "value", "unit", "meaning", "source"])
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import pandas as pd
 
 from qwendeploy.evidence.speed_fit import FILE, fit_with, sisters_of
 from qwendeploy.models.conformal import FEW_CELLS, T_QUANTILE
@@ -64,20 +64,25 @@ def run_noise(series: Sequence[Series]) -> dict[str, dict[int, float]]:
     NVFP4 on the fork is left out: it loses and regains speed within a minute (07-D), which is that
     build's own noise, found again by the fit from its repetitions.
     """
-    squares: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one in series:
-        if one.key.origin != "study" or one.key.quant == "nvfp4":
-            continue
-        for cell in one.cells:
-            if cell.std is not None and cell.n > 1:
-                entry = squares[one.key.spec_method or "none", cell.concurrency]
-                entry[0] += (cell.n - 1) * (cell.std / cell.aggregate_tps) ** 2
-                entry[1] += cell.n - 1
-    table: dict[str, dict[int, float]] = defaultdict(dict)
-    for (draft, level), (total, freedom) in sorted(squares.items()):
-        if level in NOISE_LEVELS and freedom >= 3:
-            table[draft][level] = max(NOISE_FLOOR, round(math.sqrt(total / freedom), 4))
-    return dict(table)
+    cells = pd.DataFrame(
+        [
+            (
+                one.key.spec_method or "none",
+                cell.concurrency,
+                cell.n - 1,
+                cell.std / cell.aggregate_tps,
+            )
+            for one in series
+            if one.key.origin == "study" and one.key.quant != "nvfp4"
+            for cell in one.cells
+            if cell.std is not None and cell.n > 1 and cell.concurrency in NOISE_LEVELS
+        ],
+        columns=["draft", "level", "freedom", "deviation"],
+    )
+    cells["square"] = cells["freedom"] * cells["deviation"] ** 2
+    pooled = cells.groupby(["draft", "level"])[["square", "freedom"]].sum().query("freedom >= 3")
+    noise = np.sqrt(pooled["square"] / pooled["freedom"]).round(4).clip(lower=NOISE_FLOOR)
+    return {draft: part.droplevel(0).to_dict() for draft, part in noise.groupby(level=0)}
 
 
 def score(errors: Array, k: float) -> float:

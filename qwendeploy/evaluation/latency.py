@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 
+from qwendeploy.evaluation.judged import frame_of
 from qwendeploy.evaluation.transfer import fitted_rows
 from qwendeploy.evidence.prefill_rows import all_prefills
 from qwendeploy.evidence.transfer_rows import counts_prompts, features_of
@@ -59,19 +60,30 @@ class Judged:
         """Predicted over measured, less one."""
         return self.estimate.value / self.measured - 1
 
+    @property
+    def covered(self) -> bool:
+        """The band contains the measured value."""
+        return self.estimate.low <= self.measured <= self.estimate.high
+
+    @property
+    def half_width(self) -> float:
+        """Half of the band, as a fraction of the estimate."""
+        return self.estimate.half_width
+
 
 def summarise(quantity: str, way: str, judged: Sequence[Judged]) -> LatencySummary:
     """Return the table line of these values."""
-    errors = np.abs([j.error for j in judged])
+    values = frame_of(judged, "group", "error", "covered", "half_width")
+    errors = values["error"].abs()
     return LatencySummary(
         quantity,
         way,
-        n=len(judged),
-        groups=len({j.group for j in judged}),
-        median=float(np.median(errors)),
-        p90=float(np.quantile(errors, 0.9)),
-        coverage=float(np.mean([j.estimate.low <= j.measured <= j.estimate.high for j in judged])),
-        half_width=float(np.median([j.estimate.half_width for j in judged])),
+        n=len(values),
+        groups=values["group"].nunique(),
+        median=float(errors.median()),
+        p90=float(errors.quantile(0.9)),
+        coverage=float(values["covered"].mean()),
+        half_width=float(values["half_width"].median()),
     )
 
 

@@ -41,6 +41,11 @@ class PoolError:
         """The band contains the known count."""
         return self.low <= self.blocks <= self.high
 
+    @property
+    def half_width(self) -> float:
+        """Half of the band, as a fraction of the prediction."""
+        return (self.high - self.low) / 2 / self.predicted
+
 
 def pool_error(row: BudgetRow, coefficients: RestCoefficients) -> PoolError:
     """Return the prediction for one start beside its known count."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from qwendeploy.errors import UserError
+from qwendeploy.evaluation.judged import frame_of
 from qwendeploy.evaluation.speed import MIN_CELLS, nested_values
 from qwendeploy.evidence.pool_estimate import PoolQuestion, estimate_pool
 from qwendeploy.evidence.speed_fit import fit_with, hyper_from, speed_model
@@ -303,22 +304,19 @@ def summarise(name: str, decisions: Sequence[Decision]) -> Regret:
     """
     if not decisions:
         raise ValueError(f"{name}: nothing to decide")
-    regrets = [decision.regret for decision in decisions]
-    pairs = [
-        (decision.regret, decision.constant_regret)
-        for decision in decisions
-        if decision.constant_regret is not None
-    ]
+    found = frame_of(decisions, "regret", "constant_regret").astype(float)
+    both = found.dropna()
+    there = both.sum() / max(len(both), 1)
     return Regret(
         name=name,
-        n=len(regrets),
-        mean=sum(regrets) / len(regrets),
-        worst=max(regrets),
-        right=sum(regret == 0 for regret in regrets) / len(regrets),
-        constant_n=len(pairs),
-        mean_there=sum(own for own, _ in pairs) / len(pairs) if pairs else 0.0,
-        constant_mean=sum(other for _, other in pairs) / len(pairs) if pairs else 0.0,
-        constant_worst=max((other for _, other in pairs), default=0.0),
+        n=len(found),
+        mean=float(found["regret"].mean()),
+        worst=float(found["regret"].max()),
+        right=float((found["regret"] == 0).mean()),
+        constant_n=len(both),
+        mean_there=float(there["regret"]),
+        constant_mean=float(there["constant_regret"]),
+        constant_worst=float(both["constant_regret"].max()) if len(both) else 0.0,
     )
 
 

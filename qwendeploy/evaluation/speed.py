@@ -16,7 +16,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from qwendeploy.evaluation.judged import frame_of
 from qwendeploy.evidence.speed_fit import (
     default_hyper,
     fit_with,
@@ -58,6 +60,11 @@ class Held:
         """The band contains the measured mean."""
         return abs(self.error) <= self.half
 
+    @property
+    def miss(self) -> float:
+        """How far the measured mean is outside the band, log units."""
+        return max(abs(self.error) - self.half, 0.0)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -91,36 +98,32 @@ def summarise(name: str, held: Sequence[Held]) -> Summary:
     """
     if not held:
         raise ValueError(f"{name}: no held-out cell")
-    errors = [cell.relative for cell in held]
-    misses = [max(abs(cell.error) - cell.half, 0.0) for cell in held]
-    score = [
-        2 * cell.half + 2 / (1 - LEVEL) * miss for cell, miss in zip(held, misses, strict=True)
-    ]
-    noise = [cell.noise for cell in held]
-    inner = [cell.relative for cell in held if cell.inner]
-    edge = [cell.relative for cell in held if not cell.inner]
+    cells = frame_of(held, "relative", "half", "noise", "inner", "covered", "miss")
+    errors, inner = cells["relative"], cells["inner"]
+    score = 2 * cells["half"] + 2 / (1 - LEVEL) * cells["miss"]
+    noise = list(cells["noise"])
     return Summary(
         name=name,
         n=len(held),
-        median=_quantile(errors, 0.5),
-        p90=_quantile(errors, 0.9),
-        max=max(errors),
-        coverage=sum(cell.covered for cell in held) / len(held),
-        half_width=_quantile([math.sinh(cell.half) for cell in held], 0.5),
-        winkler=sum(score) / len(score),
+        median=float(errors.median()),
+        p90=float(errors.quantile(0.9)),
+        max=float(errors.max()),
+        coverage=float(cells["covered"].mean()),
+        half_width=float(np.sinh(cells["half"]).median()),
+        winkler=float(score.mean()),
         floor_median=noise_floor(noise, 0.5),
         floor_p90=noise_floor(noise, 0.9),
-        inner_n=len(inner),
-        inner_median=_quantile(inner, 0.5) if inner else None,
-        inner_p90=_quantile(inner, 0.9) if inner else None,
-        edge_n=len(edge),
-        edge_median=_quantile(edge, 0.5) if edge else None,
-        edge_p90=_quantile(edge, 0.9) if edge else None,
+        inner_n=int(inner.sum()),
+        inner_median=_quantile(errors[inner], 0.5),
+        inner_p90=_quantile(errors[inner], 0.9),
+        edge_n=int((~inner).sum()),
+        edge_median=_quantile(errors[~inner], 0.5),
+        edge_p90=_quantile(errors[~inner], 0.9),
     )
 
 
-def _quantile(values: Sequence[float], level: float) -> float:
-    return float(np.quantile(np.array(values), level))
+def _quantile(values: pd.Series[float], level: float) -> float | None:
+    return None if values.empty else float(values.quantile(level))
 
 
 def noise_floor(deviations: Sequence[float], level: float) -> float:

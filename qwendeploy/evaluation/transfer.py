@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from qwendeploy.evaluation.judged import frame_of
 from qwendeploy.evidence.prefill_rows import loop_rows
 from qwendeploy.evidence.transfer_rows import TransferRow, transfer_rows
 from qwendeploy.models.step import Features
@@ -166,12 +167,9 @@ def band_scale(held: Iterable[HeldOut]) -> float:
     A weighted conformal quantile of the scores: every group weighs as the root of its rows, so that
     one large matrix does not decide alone.
     """
-    rows = list(held)
-    sizes: dict[tuple[str, str], int] = {}
-    for row in rows:
-        sizes[row.way, row.group] = sizes.get((row.way, row.group), 0) + 1
-    scores = np.asarray([abs(row.score) for row in rows])
-    weights = np.asarray([1 / math.sqrt(sizes[row.way, row.group]) for row in rows])
+    rows = frame_of(held, "way", "group", "score")
+    sizes = rows.groupby(["way", "group"])["score"].transform("size")
+    scores, weights = rows["score"].abs().to_numpy(), 1 / np.sqrt(sizes.to_numpy())
     order = np.argsort(scores)
     total = np.cumsum(weights[order]) / (weights.sum() + weights.mean())
     place = min(int(np.searchsorted(total, LEVEL)), len(rows) - 1)
@@ -210,21 +208,21 @@ def calibrated(held: Sequence[HeldOut]) -> list[HeldOut]:
 
 def summarise(held: Sequence[HeldOut], rows: str) -> TransferSummary:
     """Return the table line of these rows."""
-    errors = np.abs([row.error for row in held])
-    groups = sorted({row.group for row in held})
-    medians = [np.median([abs(r.error) for r in held if r.group == group]) for group in groups]
+    judged = frame_of(held, "group", "error", "covered", "reach", "winkler")
+    errors = judged["error"].abs()
+    medians = errors.groupby(judged["group"]).median()
     return TransferSummary(
         way=held[0].way,
         rows=rows,
         n=len(held),
-        groups=len(groups),
-        median=float(np.median(errors)),
-        median_of_groups=float(np.median(medians)),
-        p90=float(np.quantile(errors, 0.9)),
+        groups=len(medians),
+        median=float(errors.median()),
+        median_of_groups=float(medians.median()),
+        p90=float(errors.quantile(0.9)),
         worst=float(errors.max()),
-        coverage=float(np.mean([row.covered for row in held])),
-        half_width=float(np.median([math.sinh(row.reach) for row in held])),
-        winkler=float(np.mean([row.winkler for row in held])),
+        coverage=float(judged["covered"].mean()),
+        half_width=float(np.sinh(judged["reach"]).median()),
+        winkler=float(judged["winkler"].mean()),
     )
 
 

@@ -5,7 +5,6 @@ Each imports what it judges when it is asked for, so that one table costs only i
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -105,24 +104,20 @@ def _speed_small() -> tuple[Table, list[Goal]]:
 
 
 def _memory_summary() -> tuple[Table, list[Goal]]:
+    from qwendeploy.evaluation.judged import frame_of
     from qwendeploy.evaluation.memory import memory_accuracy
 
     columns = _columns(
         "use:pools", "n:n", "median:median%", "max:max%", "covered:cover%", "half_width:half width%"
     )
-    groups: dict[str, list[Any]] = {}
-    for error in memory_accuracy():
-        groups.setdefault(error.use, []).append(error)
-    rows = tuple(
-        (
-            use,
-            len(group),
-            statistics.median(abs(error.error) for error in group),
-            max(abs(error.error) for error in group),
-            sum(error.covered for error in group) / len(group),
-            statistics.median((error.high - error.low) / 2 / error.predicted for error in group),
-        )
-        for use, group in groups.items()
+    pools = frame_of(memory_accuracy(), "use", "error", "covered", "half_width")
+    pools["error"] = pools["error"].abs()
+    summary = pools.groupby("use", sort=False).agg(
+        n=("error", "size"),
+        median=("error", "median"),
+        max=("error", "max"),
+        covered=("covered", "mean"),
+        half_width=("half_width", "median"),
     )
     table = Table(
         "memory",
@@ -130,10 +125,10 @@ def _memory_summary() -> tuple[Table, list[Goal]]:
         "the rest term is fitted on the rows 'fit' and tested on 'held-out'; 'outside' is another "
         "model or engine",
         columns,
-        rows,
+        tuple(summary.reset_index().itertuples(index=False, name=None)),
     )
-    worst = next(row[3] for row in rows if row[0] == "held-out")
-    return table, [Goal("memory: worst held-out pool", 0.05, float(worst or 0.0))]
+    worst = pools["error"][pools["use"] == "held-out"].max()
+    return table, [Goal("memory: worst held-out pool", 0.05, float(worst))]
 
 
 def _memory_pools() -> tuple[Table, list[Goal]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
-
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
@@ -35,8 +33,3 @@ class AcceptanceRow:
         if self.measure != "acceptance_rate":
             return None
         return 1 + self.spec_tokens * self.value
-
-
-def acceptance_rows() -> tuple[AcceptanceRow, ...]:
-    """Return every observation. Raises as ``reader.read_csv``."""
-    return read_table("acceptance", AcceptanceRow)

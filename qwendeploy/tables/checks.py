@@ -6,7 +6,7 @@ not used in part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
@@ -18,9 +18,10 @@ from qwendeploy.resources import data_dir
 from qwendeploy.tables.catalogue import TABLES, Table, find_table
 from qwendeploy.tables.gpus import gpus
 from qwendeploy.tables.reader import read_csv_problems
-from qwendeploy.tables.sources import Source, read_sources, source_id
+from qwendeploy.tables.sources import read_sources, source_id
 
 Lines = tuple[tuple[int, Any], ...]
+Parts = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +89,68 @@ def _cross_checks(folder: Path, shipped: Path, rows: Mapping[str, Lines]) -> Ite
     kl = _ids(rows, shipped, "kl", "row_id")
     checkpoints = _ids(rows, shipped, "checkpoints", "name")
     images = _ids(rows, shipped, "images", "name")
+    cards = {name for gpu in gpus() for name in gpu.every_name}
     vocabulary = _vocabulary(shipped)
     for name, lines in rows.items():
-        table = TABLES[name]
-        file = str(folder / f"{name}.csv")
+        table, file = TABLES[name], str(folder / f"{name}.csv")
         yield from _duplicates(table, file, lines)
-        yield from _dangling_sources(table, file, lines, known)
-        if table.evidence:
-            yield from _dangling(file, lines, table.evidence, findings, "finding", split=";")
+        links: list[tuple[str | None, Container[str], str, Parts]] = [
+            (table.evidence, findings, "is no finding", lambda text: text.split(";")),
+            # Unlike cards and cards a source leaves unnamed are described in words with brackets.
+            (
+                "gpu",
+                cards,
+                "is not in the GPU catalogue",
+                lambda text: [] if "(" in text else [text],
+            ),
+        ]
+        if known:
+            links.append((table.source, known, "is not in sources.yaml", lambda t: [source_id(t)]))
         if name == "quality_classes":
-            yield from _dangling(file, lines, "kl_row", kl, "row of the table kl")
-        if any(hasattr(row, "gpu") for _, row in lines[:1]):
-            yield from _unknown_gpus(file, lines)
+            links.append(("kl_row", kl, "is no row of the table kl", _whole))
+        if name == "decode_study":
+            links.append(("checkpoint", checkpoints, "is no checkpoint of the tables", _whole))
+            links.append(("image", images, "is no image of the tables", _whole))
+        for column, names, what, parts in links:
+            for line, text in _texts(lines, column):
+                for part in parts(text):
+                    if part not in names:
+                        yield DataError(f"{part!r} {what}", file=file, line=line, key=column)
         for column, words in vocabulary.items():
             yield from _unknown_words(file, lines, column, words)
         yield from _impossible_dates(file, lines)
-        if name == "decode_study":
-            yield from _dangling(file, lines, "checkpoint", checkpoints, "checkpoint of the tables")
-            yield from _dangling(file, lines, "image", images, "image of the tables")
+
+
+def _texts(lines: Lines, column: str | None) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a column with their lines; none where the rows have no such column."""
+    for line, row in lines:
+        text = getattr(row, column, None) if column else None
+        if text:
+            yield line, text
+
+
+def _whole(text: str) -> Sequence[str]:
+    return [text]
+
+
+def _unknown_words(
+    file: str, lines: Lines, column: str, words: Sequence[str]
+) -> Iterator[DataError]:
+    for line, word in _texts(lines, column):
+        if word not in words:
+            near = ", ".join(get_close_matches(word, words)) or "benchdata/vocabulary.yaml"
+            yield DataError(
+                f"{word!r} is no known {column}", file=file, line=line, key=column, hint=near
+            )
+
+
+def _impossible_dates(file: str, lines: Lines) -> Iterator[DataError]:
+    """Yield dates that no calendar has; a month without a day is a date."""
+    for line, text in _texts(lines, "date"):
+        try:
+            date.fromisoformat(text if len(text) != len("2026-01") else f"{text}-01")
+        except ValueError:
+            yield DataError(f"{text!r} is no date", file=file, line=line, key="date")
 
 
 def _ids(rows: Mapping[str, Lines], shipped: Path, table: str, column: str) -> set[str]:
@@ -127,39 +172,6 @@ def _duplicates(table: Table, file: str, lines: Lines) -> Iterator[DataError]:
         first.setdefault(key, line)
 
 
-def _dangling_sources(
-    table: Table, file: str, lines: Lines, known: Mapping[str, Source]
-) -> Iterator[DataError]:
-    if table.source is None or not known:
-        return
-    for line, row in lines:
-        source = source_id(getattr(row, table.source))
-        if source not in known:
-            yield DataError(
-                f"{source!r} is not in sources.yaml", file=file, line=line, key=table.source
-            )
-
-
-def _dangling(
-    file: str, lines: Lines, column: str, known: set[str], what: str, *, split: str | None = None
-) -> Iterator[DataError]:
-    for line, row in lines:
-        text = getattr(row, column)
-        for part in (text.split(split) if split else [text]) if text else []:
-            if part not in known:
-                yield DataError(f"{part!r} is no {what}", file=file, line=line, key=column)
-
-
-def _unknown_gpus(file: str, lines: Lines) -> Iterator[DataError]:
-    known = {name for gpu in gpus() for name in gpu.every_name}
-    for line, row in lines:
-        # Unlike cards and cards a source leaves unnamed are described in words with brackets.
-        if row.gpu not in known and "(" not in row.gpu:
-            yield DataError(
-                f"{row.gpu!r} is not in the GPU catalogue", file=file, line=line, key="gpu"
-            )
-
-
 def _vocabulary(shipped: Path) -> Mapping[str, Sequence[str]]:
     """Return the words that columns are limited to, by column."""
     from ruamel.yaml import YAML
@@ -167,30 +179,6 @@ def _vocabulary(shipped: Path) -> Mapping[str, Sequence[str]]:
     text = (shipped / "vocabulary.yaml").read_text(encoding="utf-8")
     words: Mapping[str, Sequence[str]] = YAML(typ="safe").load(text)
     return words
-
-
-def _unknown_words(
-    file: str, lines: Lines, column: str, words: Sequence[str]
-) -> Iterator[DataError]:
-    for line, row in lines:
-        word = getattr(row, column, None)
-        if word and word not in words:
-            near = ", ".join(get_close_matches(word, words)) or "benchdata/vocabulary.yaml"
-            yield DataError(
-                f"{word!r} is no known {column}", file=file, line=line, key=column, hint=near
-            )
-
-
-def _impossible_dates(file: str, lines: Lines) -> Iterator[DataError]:
-    """Yield dates that no calendar has; a month without a day is a date."""
-    for line, row in lines:
-        text = getattr(row, "date", None)
-        if not text:
-            continue
-        try:
-            date.fromisoformat(text if len(text) != len("2026-01") else f"{text}-01")
-        except ValueError:
-            yield DataError(f"{text!r} is no date", file=file, line=line, key="date")
 
 
 def _yaml_problems(folder: Path) -> Iterator[DataError]:

@@ -234,8 +234,3 @@ def find_gpu(
 ) -> GpuModel | None:
     """Return the catalogue's card for a name. See ``GpuCatalogue.find``."""
     return gpus().find(name, memory_mib=memory_mib, power_w=power_w)
-
-
-def near_gpu_names(name: str, count: int = 3) -> tuple[str, ...]:
-    """Return names of the catalogue that resemble an unknown one."""
-    return gpus().near(name, count)

@@ -68,10 +68,11 @@ def import_file(
     rows = make_rows(
         reading.points, cleaned, import_id=import_id, origin="own" if own_run_file else "import"
     )
-    facts = own_run.facts(reading.documents) if own_run_file else None
-    if facts and facts.plan_id and stated.plan_id and facts.plan_id != stated.plan_id:
+    facts = own_run.facts(reading.documents) if own_run_file else {}
+    plan_id = facts.pop("plan_id", None)
+    if plan_id and stated.plan_id and plan_id != stated.plan_id:
         raise UserError(
-            f"the run is of plan {facts.plan_id}, the plan given is {stated.plan_id}",
+            f"the run is of plan {plan_id}, the plan given is {stated.plan_id}",
             where="--plan",
             hint="give the plan that was served",
         )
@@ -87,10 +88,7 @@ def import_file(
         tool_version=__version__,
         settings=settings,
         rows=len(rows),
-        machine_id=facts.machine_id if facts else None,
-        run_id=facts.run_id if facts else None,
-        boot_id=facts.boot_id if facts else None,
-        pool_blocks=facts.pool_blocks if facts else None,
+        **facts,
     )
     if dry_run:
         own.refuse_known_file(digest, directory)

@@ -14,13 +14,8 @@ from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRow:
-    """One start of an engine: what was asked, what it allocated, how it ended.
-
-    ``kv_tokens`` and ``max_concurrency_x`` as the engine prints them; ``*_gib_per_gpu`` GiB on one
-    card, ``block_mib`` MiB of one block on one card; ``memory_mib`` total of the card;
-    ``vision`` is ``no`` where the source says that images were off.
-    """
+class OptionRow:
+    """What was observed of one option, and whether it may be used: ``reason`` says why not."""
 
     row_id: str
     status: Literal["ok", "corrected", "excluded"]
@@ -40,6 +35,17 @@ class PoolRow:
     kv_cache_dtype: str | None
     spec_method: str | None
     spec_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow(OptionRow):
+    """One start of an engine: what was asked, what it allocated, how it ended.
+
+    ``kv_tokens`` and ``max_concurrency_x`` as the engine prints them; ``*_gib_per_gpu`` GiB on one
+    card, ``block_mib`` MiB of one block on one card; ``memory_mib`` total of the card;
+    ``vision`` is ``no`` where the source says that images were off.
+    """
+
     prefix_cache: bool | None
     vision: bool | None
     gpu_memory_utilization: float | None
@@ -95,8 +101,3 @@ class KvUseRow:
 def pool_rows() -> tuple[PoolRow, ...]:
     """Return every pool, also excluded ones and starts that failed. Raises as ``read_csv``."""
     return read_table("pools", PoolRow)
-
-
-def kv_use_rows() -> tuple[KvUseRow, ...]:
-    """Return the observed pool shares. Raises as ``reader.read_csv``."""
-    return read_table("kv_use", KvUseRow)

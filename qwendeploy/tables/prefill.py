@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from qwendeploy.tables.decode import Origin
+from qwendeploy.tables.pools import OptionRow
 from qwendeploy.tables.reader import CellError, read_table
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillRow:
+class PrefillRow(OptionRow):
     """One cold prefill of a single request, or a prefill rate that a source prints.
 
     ``ttft_ms`` runs from sending to the first token; ``prefill_tps`` are prompt tokens/s as the
     source prints them. At least one of the two is given.
     """
 
-    row_id: str
-    status: Literal["ok", "corrected", "excluded"]
-    reason: str | None
-    evidence: str | None
-    source: str
-    origin: Origin
-    experiment: str | None
-    image: str | None
-    engine: str
-    engine_version: str | None
-    gpu: str
     gpu_count: int
-    tp: int | None
-    checkpoint: str | None
-    quant: str
-    kv_cache_dtype: str | None
-    spec_method: str | None
-    spec_tokens: int | None
     gpu_memory_utilization: float | None
     max_num_batched_tokens: int | None
     host_tuning: str | None

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qwendeploy.tables.reader import read_table
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedRate:
@@ -109,23 +107,3 @@ class Experiment:
     host_tuning: str | None
     n: int | None
     note: str | None
-
-
-def published_rates() -> tuple[PublishedRate, ...]:
-    """Return the printed rates that are no cells. Raises as ``reader.read_csv``."""
-    return read_table("published_rates", PublishedRate)
-
-
-def wrong_values() -> tuple[WrongValue, ...]:
-    """Return the printed values known to be wrong. Raises as ``reader.read_csv``."""
-    return read_table("published_wrong", WrongValue)
-
-
-def findings() -> tuple[Finding, ...]:
-    """Return what was found about the sources. Raises as ``reader.read_csv``."""
-    return read_table("findings", Finding)
-
-
-def experiments() -> tuple[Experiment, ...]:
-    """Return the configurations of the study. Raises as ``reader.read_csv``."""
-    return read_table("experiments", Experiment)

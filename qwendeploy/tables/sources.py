@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from qwendeploy.errors import DataError
 from qwendeploy.resources import data_dir
@@ -65,15 +66,10 @@ def read_sources(path: Path) -> Mapping[str, Source]:
         for key in ("id", "title", "licence", "read"):
             if not isinstance(entry.get(key), str) or not entry[key]:
                 raise DataError("needs a text", file=str(path), line=line, key=key)
-        text = {key: None if value is None else str(value) for key, value in entry.items()}
-        source = Source(
-            id=entry["id"],
-            title=entry["title"],
-            url=text.get("url"),
-            licence=entry["licence"],
-            read=entry["read"],
-            note=text.get("note"),
-        )
+        text: dict[str, Any] = {
+            key: None if value is None else str(value) for key, value in entry.items()
+        }
+        source = Source(**{"url": None, **text})
         if " " in source.id or source.id in result:
             fault = "occurs twice" if source.id in result else "holds a space"
             raise DataError(f"{source.id!r} {fault}", file=str(path), line=line, key="id")

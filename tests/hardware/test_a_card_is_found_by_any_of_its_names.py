@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwendeploy.tables.gpus import GpuModel, find_gpu, gpus, near_gpu_names
+from qwendeploy.tables.gpus import GpuModel, find_gpu, gpus
 
 NAMES = [
     ("RTX PRO 6000", {}, "RTX PRO 6000 Blackwell Workstation"),
@@ -84,12 +84,12 @@ def test_unknown_name_is_no_card(name: str) -> None:
 
 def test_name_of_unlike_cards_needs_a_memory_size() -> None:
     assert find_gpu("RTX 6000") is None
-    assert len(near_gpu_names("RTX 6000")) == 3
+    assert len(gpus().near("RTX 6000")) == 3
 
 
 def test_near_names_name_the_family() -> None:
-    assert "RTX 5090" in near_gpu_names("RTX 5090 Ti")
-    assert "RTX PRO 6000 Blackwell Workstation" in near_gpu_names("RTX PRO 6000 Blackwel")
+    assert "RTX 5090" in gpus().near("RTX 5090 Ti")
+    assert "RTX PRO 6000 Blackwell Workstation" in gpus().near("RTX PRO 6000 Blackwel")
 
 
 @pytest.mark.parametrize("model", list(gpus()), ids=lambda model: model.name)

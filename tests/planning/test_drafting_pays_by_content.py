@@ -18,9 +18,10 @@ from qwendeploy.models.speculation import (
     curve_for,
 )
 from qwendeploy.models.step import Features
-from qwendeploy.tables.acceptance import acceptance_rows
+from qwendeploy.tables.acceptance import AcceptanceRow
 from qwendeploy.tables.decode import decode_rows
 from qwendeploy.tables.gpus import gpus
+from qwendeploy.tables.reader import read_table
 
 
 def length(method: str, tokens: int, content: str | None) -> Estimate:
@@ -31,7 +32,7 @@ def length(method: str, tokens: int, content: str | None) -> Estimate:
 
 def test_nine_in_ten_observed_lengths_lie_in_their_band() -> None:
     inside = []
-    for row in acceptance_rows():
+    for row in read_table("acceptance", AcceptanceRow):
         if row.length is not None:
             band = length(row.method, row.spec_tokens, row.content)
             inside.append(band.low <= row.length <= band.high)
@@ -48,13 +49,17 @@ def test_code_is_worth_more_than_prose_by_the_paired_runs(
 ) -> None:
     gain = length(method, tokens, "code").value / length(method, tokens, "prose").value
     assert gain == pytest.approx(ratio, rel=0.02)
-    pairs = [r for r in acceptance_rows() if r.measure == "code_over_prose" and r.method == method]
+    pairs = [
+        r
+        for r in read_table("acceptance", AcceptanceRow)
+        if r.measure == "code_over_prose" and r.method == method
+    ]
     for row in pairs:
         assert gain == pytest.approx(row.value, rel=0.02)
 
 
 def test_the_table_holds_the_means_of_the_study_rows() -> None:
-    for row in acceptance_rows():
+    for row in read_table("acceptance", AcceptanceRow):
         if row.content != "study" or row.n < 20 or not row.image.startswith("repne"):
             continue
         sampled = [

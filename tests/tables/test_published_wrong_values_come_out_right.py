@@ -12,8 +12,9 @@ from qwendeploy.tables.checkpoints import find_checkpoint
 from qwendeploy.tables.decode import DecodeRow, decode_table
 from qwendeploy.tables.images import find_image
 from qwendeploy.tables.pools import PoolRow, pool_rows
-from qwendeploy.tables.published import WrongValue, experiments, published_rates, wrong_values
+from qwendeploy.tables.published import Experiment, PublishedRate, WrongValue
 from qwendeploy.tables.quality import kl_rows, score_rows
+from qwendeploy.tables.reader import read_table
 
 CONTEXTS = {"0": (0,), "16k": (16384, 16000), "32k": (32768, 32000), "64k": (65536, 64000)}
 CONTEXTS |= {"131k": (131072, 134144)}
@@ -44,7 +45,11 @@ def _has_cell(session: str, concurrency: int, context: int) -> bool:
 
 
 def _cells() -> list[WrongValue]:
-    return [value for value in wrong_values() if re.search(r"c=\d+ x ", value.label)]
+    return [
+        value
+        for value in read_table("published_wrong", WrongValue)
+        if re.search(r"c=\d+ x ", value.label)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def _cost_of_no_speculation() -> float:
     drafted, plain = sorted(
         (
             row.rate_tps
-            for row in published_rates()
+            for row in read_table("published_rates", PublishedRate)
             if row.experiment == "07-phaseA" and row.kind == "task"
         ),
         reverse=True,
@@ -176,7 +181,9 @@ def _kl(row_id: str) -> float:
     ],
 )
 def test_number_is_the_right_one(row_id: str, ours: Callable[[], float], tolerance: float) -> None:
-    (value,) = [value for value in wrong_values() if value.row_id == row_id]
+    (value,) = [
+        value for value in read_table("published_wrong", WrongValue) if value.row_id == row_id
+    ]
     assert value.right_value is not None
     assert ours() == pytest.approx(float(value.right_value), abs=tolerance)
     printed = value.printed_value.replace(",", "")
@@ -209,7 +216,9 @@ def test_n7_and_n8_are_not_exchanged() -> None:
 def test_labels_are_the_right_ones() -> None:
     v13 = find_image("repne/vllm:v13")
     assert v13 is not None and (v13.engine_version or "").startswith("0.1.dev17130+g155fef0e5")
-    sixth = [row for row in experiments() if row.experiment in ("06", "08-X1")]
+    sixth = [
+        row for row in read_table("experiments", Experiment) if row.experiment in ("06", "08-X1")
+    ]
     assert {row.image for row in sixth} == {"repne/vllm:latest@d0a200f77546"}
     assert find_checkpoint("Qwen/Qwen3.6-27B-FP8") is not None
 

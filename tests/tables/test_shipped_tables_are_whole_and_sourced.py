@@ -17,8 +17,9 @@ from qwendeploy.tables.checks import check_tables
 from qwendeploy.tables.decode import decode_rows, decode_table
 from qwendeploy.tables.images import image_rows
 from qwendeploy.tables.pools import PoolRow, pool_rows
-from qwendeploy.tables.published import experiments, published_rates
+from qwendeploy.tables.published import Experiment, PublishedRate
 from qwendeploy.tables.quality import class_rows, find_class, find_kl, kl_rows
+from qwendeploy.tables.reader import read_table
 from qwendeploy.tables.sources import source_id, sources
 
 
@@ -48,7 +49,7 @@ def test_no_source_names_a_place_on_a_machine() -> None:
 
 
 def test_study_rows_belong_to_a_listed_configuration() -> None:
-    known = {(row.experiment, row.config): row for row in experiments()}
+    known = {(row.experiment, row.config): row for row in read_table("experiments", Experiment)}
     for row in decode_table("decode_study"):
         assert row.experiment is not None and row.config is not None
         setup = known[row.experiment, row.config]
@@ -63,7 +64,9 @@ def test_published_means_are_the_means_of_our_rows() -> None:
         if row.n == 1 and row.status != "validation" and row.aggregate_tps is not None:
             master = row.row_id.split("/")[1]
             cells[master, row.concurrency, row.context].append(row.aggregate_tps)
-    means = [rate for rate in published_rates() if rate.kind == "cell-mean"]
+    means = [
+        rate for rate in read_table("published_rates", PublishedRate) if rate.kind == "cell-mean"
+    ]
     assert means
     for mean in means:
         master = mean.row_id.split("/")[2]

@@ -76,27 +76,12 @@ def read_points(path: Path, *, format: str | None = None, skip_bad: bool = False
 
 
 def _each(module: ModuleType, documents: list[Any], file: str) -> Iterator[Point | DataError]:
-    """Yield each load or its refusal; a reader that refuses one load is asked for the others."""
-    for document in _single_loads(module, documents):
-        try:
-            for point in module.read(document, file):
-                yield implausible(point, file) or point
-        except DataError as problem:
-            yield problem
-
-
-def _single_loads(module: ModuleType, documents: list[Any]) -> Iterator[Sequence[Any]]:
-    """Return documents of one load each, places in the file kept, so that one may be refused."""
-    key = {guidellm.NAME: "benchmarks", decode_bench.NAME: "results"}.get(module.NAME)
-    if module in (vllm_bench, llama_bench):
-        for index in range(len(documents)):
-            yield [document if at == index else None for at, document in enumerate(documents)]
-    elif key is not None:
-        for index in range(len(documents[0][key])):
-            entries = [entry if at == index else None for at, entry in enumerate(documents[0][key])]
-            yield [{**documents[0], key: entries}]
-    else:
-        yield documents
+    """Yield each load or its refusal."""
+    try:
+        for point in module.read(documents, file):
+            yield (implausible(point, file) or point) if isinstance(point, Point) else point
+    except DataError as problem:
+        yield problem
 
 
 def _documents(path: Path) -> list[Any]:

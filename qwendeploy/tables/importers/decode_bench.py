@@ -7,10 +7,11 @@ itself marks as not running at its stated concurrency keeps its real running cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from qwendeploy.errors import DataError
-from qwendeploy.tables.importers.points import Fields, Point
+from qwendeploy.tables.importers.points import Fields, Point, each_load
 
 NAME = "llm-decode-bench"
 TITLE = "llm-inference-bench matrix"
@@ -26,17 +27,11 @@ def matches(documents: Sequence[Any]) -> bool:
     )
 
 
-def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
-    """Return one point per cell. Raises ``DataError`` naming the key of a bad value."""
+def read(documents: Sequence[Any], file: str) -> Iterator[Point | DataError]:
+    """Return one point per cell, or the error that names the key of its bad value."""
     document = documents[0]
     metadata = Fields(document, file).child("metadata")
-    for index, cell in enumerate(document["results"]):
-        place = f"results[{index}]"
-        if cell is None:
-            continue
-        if not isinstance(cell, dict):
-            raise DataError("is not an object", file=file, key=place)
-        yield _point(Fields(cell, file, place), metadata)
+    return each_load(document["results"], file, "results", partial(_point, metadata=metadata))
 
 
 def _point(fields: Fields, metadata: Fields) -> Point:

@@ -8,10 +8,17 @@ token and is not read. ``request_latency`` is in seconds beside milliseconds for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from qwendeploy.errors import DataError
-from qwendeploy.tables.importers.points import Fields, Point, check_latency, check_requests
+from qwendeploy.tables.importers.points import (
+    Fields,
+    Point,
+    check_latency,
+    check_requests,
+    each_load,
+)
 
 NAME = "guidellm"
 TITLE = "guidellm report"
@@ -30,8 +37,8 @@ def matches(documents: Sequence[Any]) -> bool:
     )
 
 
-def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
-    """Return one point per benchmark. Raises ``DataError`` naming the key of a bad value."""
+def read(documents: Sequence[Any], file: str) -> Iterator[Point | DataError]:
+    """Return one point per benchmark, or the error that names the key of its bad value."""
     document = documents[0]
     version = Fields(document, file).child("metadata").data.get("version")
     if version not in (None, 1, 2, "1", "2"):
@@ -40,13 +47,8 @@ def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
             file=file,
             key="metadata.version",
         )
-    for index, entry in enumerate(document["benchmarks"]):
-        place = f"benchmarks[{index}]"
-        if entry is None:
-            continue
-        if not isinstance(entry, dict):
-            raise DataError("is not an object", file=file, key=place)
-        yield _point(Fields(entry, file, place), document)
+    read_load = partial(_point, document=document)
+    return each_load(document["benchmarks"], file, "benchmarks", read_load)
 
 
 def _point(fields: Fields, document: Mapping[str, Any]) -> Point:

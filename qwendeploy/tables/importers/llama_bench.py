@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from qwendeploy.errors import DataError
-from qwendeploy.tables.importers.points import Fields, Point, check_rate
+from qwendeploy.tables.importers.points import Fields, Point, check_rate, each_load
 
 NAME = "llama-bench"
 TITLE = "llama-bench or llama-batched-bench result"
@@ -30,19 +30,13 @@ def matches(documents: Sequence[Any]) -> bool:
     )
 
 
-def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
-    """Return one point per decode row. Raises ``DataError`` naming the key of a bad value."""
-    for index, row in enumerate(documents):
-        if row is None:
-            continue
-        place = f"[{index}]"
-        if not isinstance(row, dict):
-            raise DataError("is not an object", file=file, key=place)
-        fields = Fields(row, file, place)
-        if row.keys() >= _OF_MANY:
-            yield _batched(fields)
-        elif (point := _single(fields)) is not None:
-            yield point
+def read(documents: Sequence[Any], file: str) -> Iterator[Point | DataError]:
+    """Return one point per decode row, or the error that names the key of its bad value."""
+    return each_load(documents, file, "", _point)
+
+
+def _point(fields: Fields) -> Point | None:
+    return _batched(fields) if fields.data.keys() >= _OF_MANY else _single(fields)
 
 
 def _single(fields: Fields) -> Point | None:

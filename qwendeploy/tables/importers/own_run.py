@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qwendeploy.errors import DataError
@@ -99,29 +98,15 @@ def _value(figure: Figure | None) -> float | None:
     return None if figure is None else figure.value
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What a run document says of machine and server, ``None`` where it says nothing."""
-
-    machine_id: str | None
-    plan_id: str | None
-    run_id: str | None
-    boot_id: str | None
-    pool_blocks: int | None
-
-
-def facts(documents: Sequence[Any]) -> RunFacts:
-    """Return the identities of a run and the pool that its server told.
+def facts(documents: Sequence[Any]) -> dict[str, Any]:
+    """Return the identities of a run and the pool that its server told, ``None`` where untold.
 
     The documents are those that ``read`` accepted.
     """
-    document = documents[0]
-    run = document.get("run", document)
+    run = documents[0].get("run", documents[0])
     server = run.get("server") or {}
-    return RunFacts(
-        machine_id=run.get("machine_id"),
-        plan_id=run.get("plan_id"),
-        run_id=run.get("run_id"),
-        boot_id=server.get("boot_id"),
-        pool_blocks=server.get("kv_pool_blocks"),
-    )
+    return {
+        **{name: run.get(name) for name in ("machine_id", "plan_id", "run_id")},
+        "boot_id": server.get("boot_id"),
+        "pool_blocks": server.get("kv_pool_blocks"),
+    }

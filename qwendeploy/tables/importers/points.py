@@ -7,7 +7,7 @@ number that is missing, not finite or of an unknown unit is refused with its pla
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +171,27 @@ class Fields:
 
     def _at(self, key: str) -> str:
         return f"{self.place}.{key}" if self.place else key
+
+
+def each_load(
+    entries: Sequence[Any], file: str, place: str, read: Callable[[Fields], Point | None]
+) -> Iterator[Point | DataError]:
+    """Yield what ``read`` makes of every load of a file, or why it refuses that one.
+
+    ``place`` is where ``entries`` stands in the file; nulls, and loads that ``read`` has nothing
+    to say of, are left out.
+    """
+    for index, entry in enumerate(entries):
+        fields = Fields(entry, file, f"{place}[{index}]")
+        try:
+            if entry is not None and not isinstance(entry, dict):
+                raise DataError("is not an object", file=file, key=fields.place)
+            point = None if entry is None else read(fields)
+        except DataError as problem:
+            yield problem
+        else:
+            if point is not None:
+                yield point
 
 
 def check_requests(fields: Fields, completed: int, failed: int) -> None:

@@ -18,6 +18,7 @@ from qwendeploy.tables.importers.points import (
     check_latency,
     check_rate,
     check_requests,
+    each_load,
 )
 
 NAME = "vllm-bench"
@@ -34,14 +35,11 @@ def matches(documents: Sequence[Any]) -> bool:
     )
 
 
-def read(documents: Sequence[Any], file: str) -> Iterator[Point]:
-    """Return one point per result. Raises ``DataError`` naming the key of a bad value."""
-    for index, document in enumerate(documents):
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            raise DataError("a result is an object", file=file, key=f"[{index}]")
-        yield _point(Fields(document, file, f"[{index}]" if len(documents) > 1 else ""))
+def read(documents: Sequence[Any], file: str) -> Iterator[Point | DataError]:
+    """Return one point per result, or the error that names the key of its bad value."""
+    if len(documents) == 1:
+        return iter([_point(Fields(documents[0], file))])
+    return each_load(documents, file, "", _point)
 
 
 def _point(fields: Fields) -> Point:
