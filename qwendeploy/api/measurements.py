@@ -87,11 +87,11 @@ def _settings(
     limits: Mapping[str, float | None],
     deadlines: Mapping[str, float],
 ) -> Settings:
-    from qwendeploy.verification.loads.closed_loop import Limits
+    from qwendeploy.verification.loads.closed_loop import LoopLimits
     from qwendeploy.verification.settings import Settings
     from qwendeploy.verification.wire.client import Limits as Deadlines
 
-    nested = {"latency_limits": Limits(**limits), "limits": Deadlines(**deadlines)}
+    nested = {"latency_limits": LoopLimits(**limits), "limits": Deadlines(**deadlines)}
     return Settings(**{**settings, **nested})
 
 

@@ -20,7 +20,7 @@ from qwendeploy.auditing.judging.figures_of import (
 from qwendeploy.auditing.judging.findings import OUTCOME_ORDER, Finding
 from qwendeploy.auditing.judging.judge import Judged, judge_launch
 from qwendeploy.auditing.judging.together import engines_of, sharing, with_neighbours
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_bytes, read_launches
 from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.documents import Option, Predictions, Tool
@@ -35,7 +35,7 @@ from qwendeploy.documents.audit import (
 from qwendeploy.rulebook.book import RuleBook
 
 
-def read(source: Path | bytes, name: str) -> list[Launch]:
+def read(source: Path | bytes, name: str) -> list[ForeignLaunch]:
     """Return the launches of a file, a directory, or a stream's bytes.
 
     Raises:
@@ -47,7 +47,7 @@ def read(source: Path | bytes, name: str) -> list[Launch]:
 
 
 def audit_launches(
-    launches: Sequence[Launch],
+    launches: Sequence[ForeignLaunch],
     context: Context,
     *,
     requested: RequestedLoad | None = None,
@@ -207,7 +207,7 @@ def _audited(
     )
 
 
-def _engine_unread(launch: Launch) -> tuple[str, ...]:
+def _engine_unread(launch: ForeignLaunch) -> tuple[str, ...]:
     """Name an engine whose flags are not judged; image, ports and cards are."""
     if launch.engine in ("vllm", "llama.cpp"):
         return ()

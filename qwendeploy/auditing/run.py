@@ -16,7 +16,7 @@ from qwendeploy.auditing.judging.figures_of import RequestedLoad
 from qwendeploy.auditing.judging.judge import judge_launch
 from qwendeploy.auditing.judging.together import with_neighbours
 from qwendeploy.auditing.reading.inspect_container import read_inspection
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.request import AuditRequest
 from qwendeploy.auditing.understanding.context import Context, read_context
 from qwendeploy.documents import Machine
@@ -75,7 +75,7 @@ def audit_fix(request: AuditRequest) -> CorrectedCommand:
     return CorrectedCommand("\n".join(texts), tuple(notes), errors)
 
 
-def _launches(request: AuditRequest) -> list[Launch]:
+def _launches(request: AuditRequest) -> list[ForeignLaunch]:
     if isinstance(request.source, str):
         return read_inspection(inspect_container(request.source), request.source)
     shown = "stdin" if isinstance(request.source, bytes) else str(request.source)

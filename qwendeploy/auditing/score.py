@@ -17,7 +17,7 @@ from typing import Any
 
 from qwendeploy.auditing.judging.findings import Finding
 from qwendeploy.auditing.judging.judge import Judged, judge_launch
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_text, read_launches
 from qwendeploy.auditing.reading.text import read_text
 from qwendeploy.auditing.understanding.context import Context, described, read_context
@@ -85,7 +85,7 @@ class Case:
     """A launch with its surroundings and what is known to become of it."""
 
     name: str
-    launch: Launch
+    launch: ForeignLaunch
     context: Context
     expect: dict[str, Any]
 

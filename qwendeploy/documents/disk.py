@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Content:
+class FileContent:
     """What a file shall hold; without ``mode`` its permissions are those that the umask leaves."""
 
     data: bytes
     mode: int | None = None
 
 
-def write_files(files: Mapping[Path, Content], *, replace: bool = True) -> None:
+def write_files(files: Mapping[Path, FileContent], *, replace: bool = True) -> None:
     """Write all files or none; no reader ever sees a part of one.
 
     Every content is complete and synced under a temporary name in the directory of its file before
@@ -55,7 +55,7 @@ def write_files(files: Mapping[Path, Content], *, replace: bool = True) -> None:
 
 def write_file(path: Path, data: bytes, mode: int | None = None, *, replace: bool = True) -> None:
     """Write one file as ``write_files`` does."""
-    write_files({path: Content(data, mode)}, replace=replace)
+    write_files({path: FileContent(data, mode)}, replace=replace)
 
 
 def _name(temporary: Path, path: Path) -> None:

@@ -14,7 +14,7 @@ from qwendeploy.evaluation.transfer import fitted_rows
 from qwendeploy.evidence.prefill_rows import all_prefills
 from qwendeploy.evidence.transfer_rows import counts_prompts, features_of
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.latency import ClosedLoop, closed_loop
+from qwendeploy.models.latency import ClosedLoopModel, closed_loop
 from qwendeploy.models.prefill import (
     PrefillFit,
     PrefillPoint,
@@ -47,7 +47,7 @@ class LatencySummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCell:
     """One measured value with its estimate from a fit without its group."""
 
     group: str
@@ -71,7 +71,7 @@ class Judged:
         return self.estimate.half_width
 
 
-def summarise(quantity: str, way: str, judged: Sequence[Judged]) -> LatencySummary:
+def summarise(quantity: str, way: str, judged: Sequence[JudgedCell]) -> LatencySummary:
     """Return the table line of these values."""
     values = frame_of(judged, "group", "error", "covered", "half_width")
     errors = values["error"].abs()
@@ -88,17 +88,17 @@ def summarise(quantity: str, way: str, judged: Sequence[Judged]) -> LatencySumma
 
 
 @cache
-def prefill_errors(way: str, scale: float = 1.0) -> tuple[Judged, ...]:
+def prefill_errors(way: str, scale: float = 1.0) -> tuple[JudgedCell, ...]:
     """Return every cold prefill predicted by a fit without its group; bands times ``scale``."""
     pairs = all_prefills()
     points, times = [p for p, _ in pairs], [t for _, t in pairs]
     names = np.asarray([GROUPS[way](p.features) for p in points])
-    judged: list[Judged] = []
+    judged: list[JudgedCell] = []
     for group in sorted(set(names)):
         out = names == group
         fit = fit_prefill(points, times, held_out=out, scale=scale)
         judged += [
-            Judged(group, time, fit.predict(_new_rig(point)), point.series)
+            JudgedCell(group, time, fit.predict(_new_rig(point)), point.series)
             for point, time, is_out in zip(points, times, out, strict=True)
             if is_out
         ]
@@ -119,7 +119,7 @@ def prefill_scale() -> float:
     return round(max(scores[min(math.ceil(0.9 * (len(scores) + 1)), len(scores)) - 1], 1.0), 3)
 
 
-def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedLoop | None:
+def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedLoopModel | None:
     """Return the closed loop that a row measured, predicted; ``None`` if it states too little."""
     features = features_of(row)
     if features is None or row.context is None or row.output_tokens is None:
@@ -137,7 +137,7 @@ def loop_of(row: DecodeRow, decode: TransferFit, prefill: PrefillFit) -> ClosedL
 
 
 @cache
-def loop_errors() -> tuple[Judged, ...]:
+def loop_errors() -> tuple[JudgedCell, ...]:
     """Return every closed-loop row predicted by decode and prefill fits without its GPU kind."""
     wanted = [row for row in decode_rows() if counts_prompts(row)]
     items = fitted_rows()
@@ -147,14 +147,14 @@ def loop_errors() -> tuple[Judged, ...]:
     pairs = all_prefills()
     points, times = [p for p, _ in pairs], [t for _, t in pairs]
     prefilled = np.asarray([f"{p.features.gpu}" for p in points])
-    judged: list[Judged] = []
+    judged: list[JudgedCell] = []
     for card in sorted({row.gpu for row in wanted}):
         decode = fitter.fit(held_out=cards == card, start=start)
         prefill = fit_prefill(points, times, held_out=prefilled == card)
         for row in wanted:
             loop = loop_of(row, decode, prefill) if row.gpu == card else None
             if loop is not None and row.aggregate_tps:
-                judged.append(Judged(card, row.aggregate_tps, loop.output_tps, row.row_id))
+                judged.append(JudgedCell(card, row.aggregate_tps, loop.output_tps, row.row_id))
     return tuple(judged)
 
 

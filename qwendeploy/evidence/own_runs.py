@@ -23,7 +23,7 @@ from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.recalibration import (
     Z90,
-    Observation,
+    OwnObservation,
     boot_half_width,
     recalibrated,
 )
@@ -40,7 +40,7 @@ MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OwnPlace:
     """Where one server was measured: its requests, their context, how they share it, what of."""
 
     concurrency: float
@@ -54,7 +54,7 @@ class OwnPoint:
     """One measured load of one server start, per server of the layout."""
 
     option: Option
-    place: Place
+    place: OwnPlace
     rate: float
     """Output tokens/s of one server."""
     spread: float
@@ -117,7 +117,7 @@ class OwnRuns:
         """Say whether this machine ran the option."""
         return any(point.here for point in self.of(option))
 
-    def exact(self, option: Option, place: Place) -> tuple[Estimate, int] | None:
+    def exact(self, option: Option, place: OwnPlace) -> tuple[Estimate, int] | None:
         """Return this machine's own rate of one server at a place, and the servers that ran.
 
         Several starts are averaged; runs of one start count as one. The band holds what each of
@@ -154,7 +154,7 @@ class OwnRuns:
         self,
         base: Estimate,
         option: Option,
-        place: Place,
+        place: OwnPlace,
         seen: Sequence[tuple[OwnPoint, Estimate]],
         drift: float,
     ) -> Estimate:
@@ -168,7 +168,7 @@ class OwnRuns:
         heard = [(p, e) for p, e in seen if p.here or option_key(p.option) == key]
         apart = _apart([point for point, _ in heard if point.here])
         observations = [
-            Observation(
+            OwnObservation(
                 point.place.concurrency,
                 point.place.context,
                 point.rate,
@@ -199,15 +199,15 @@ class OwnRuns:
         )
 
 
-def _apart(points: Sequence[OwnPoint]) -> dict[tuple[object, Place], float]:
+def _apart(points: Sequence[OwnPoint]) -> dict[tuple[object, OwnPlace], float]:
     """Return by option and place half of what its runs differ by, log units."""
-    rates: dict[tuple[object, Place], list[float]] = {}
+    rates: dict[tuple[object, OwnPlace], list[float]] = {}
     for point in points:
         rates.setdefault((option_key(point.option), point.place), []).append(point.rate)
     return {key: math.log(max(found) / min(found)) / 2 for key, found in rates.items()}
 
 
-def _kind_between(place: Place, points: Sequence[OwnPoint]) -> Kind:
+def _kind_between(place: OwnPlace, points: Sequence[OwnPoint]) -> Kind:
     low_c = min(point.place.concurrency for point in points)
     high_c = max(point.place.concurrency for point in points)
     low_x = min(point.place.context for point in points)
@@ -298,7 +298,7 @@ def _point(row: DecodeRow, record: own.ImportRecord | None, *, here: bool) -> Ow
         return None
     spread = Z90 * (row.std_tps or 0.0) / row.aggregate_tps
     busy = min(servers, row.concurrency)
-    place = Place(
+    place = OwnPlace(
         row.concurrency / busy,
         row.context,
         row.contexts or "separate",

@@ -16,7 +16,7 @@ from qwendeploy.models.nnls import Array
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Covariance:
     """Smooth part of ``amplitude`` over ``lengths``, and a rough part of its own at every point.
 
     Both in units of the values; the rough part is what repeats at a point but not beside it.
@@ -42,17 +42,19 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Field:
+class SmoothField:
     """Points with noise, ready to predict in group 0; values are given at prediction."""
 
-    kernel: Kernel
+    kernel: Covariance
     coordinates: Array
     factor: Array
     """Per point the share of its covariance that reaches group 0: 1 inside it."""
     inverse: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, groups: Sequence[Array], deviations: Sequence[Array]) -> Field:
+    def of(
+        cls, kernel: Covariance, groups: Sequence[Array], deviations: Sequence[Array]
+    ) -> SmoothField:
         """Return the field of ``groups`` of coordinates, the predicted group first."""
         coordinates = np.concatenate(list(groups))
         labels = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -62,13 +64,13 @@ class Field:
         inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         return cls(kernel, coordinates, np.where(labels == 0, 1.0, kernel.share), inverse)
 
-    def without(self, index: int) -> Field:
+    def without(self, index: int) -> SmoothField:
         """Return the field without one point."""
         keep = np.arange(len(self.factor)) != index
         column = self.inverse[keep, index]
         rest = self.inverse[np.ix_(keep, keep)]
         inverse = rest - np.outer(column, column) / self.inverse[index, index]
-        return Field(self.kernel, self.coordinates[keep], self.factor[keep], inverse)
+        return SmoothField(self.kernel, self.coordinates[keep], self.factor[keep], inverse)
 
     def predict(self, values: Array, at: Array) -> tuple[Array, Array]:
         """Return mean and variance at each row of ``at``, given ``values`` at the points."""

@@ -155,7 +155,7 @@ def stall_ms(prefill_ms: Callable[[int], Estimate], prompt: int, batched_tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedLoop:
+class ClosedLoopModel:
     """Steady state of ``c`` users in a closed loop; ``prefill_share`` of engine time, 0 to 1."""
 
     output_tps: Estimate
@@ -168,7 +168,7 @@ class ClosedLoop:
 
 def closed_loop(
     decode: Estimate, prefill: Estimate, *, concurrency: float, output_tokens: int
-) -> ClosedLoop:
+) -> ClosedLoopModel:
     """Return throughput and latencies with prefill and decode on one engine.
 
     ``decode`` is the aggregate rate of ``concurrency`` decoding streams in tokens/s, ``prefill``
@@ -196,7 +196,7 @@ def closed_loop(
     output = rate * output_tokens
     ahead = share / (2 * (1 - share))
     waiting = seconds * (1 + min(ahead, (concurrency - 1) / 2))
-    return ClosedLoop(
+    return ClosedLoopModel(
         output_tps=Estimate(
             output,
             output / reach,

@@ -42,7 +42,7 @@ T90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class OwnObservation:
     """A measured rate beside the prediction for the same point.
 
     ``here``: on the machine that is predicted for. Other machines move the value, but they do not
@@ -74,7 +74,7 @@ def recalibrated(
     base: Estimate,
     concurrency: float,
     context: float,
-    seen: Sequence[Observation],
+    seen: Sequence[OwnObservation],
     series: object = None,
 ) -> Recalibrated:
     """Return the prediction for ``series`` at a point after what was seen elsewhere.
@@ -121,7 +121,7 @@ def _deviation(estimate: Estimate) -> float:
 
 
 def _posterior(
-    base: Estimate, target: Array, seen: Sequence[Observation], series: object
+    base: Estimate, target: Array, seen: Sequence[OwnObservation], series: object
 ) -> tuple[float, float]:
     """Return the mean log ratio at the target and the share of its variance explained."""
     own = _deviation(base)

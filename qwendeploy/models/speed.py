@@ -32,7 +32,7 @@ from qwendeploy.figures import Kind
 from qwendeploy.models.anchored import Anchor, combined
 from qwendeploy.models.conformal import FEW_CELLS, conformal_factor
 from qwendeploy.models.estimate import Estimate
-from qwendeploy.models.gp import Field
+from qwendeploy.models.gp import SmoothField
 from qwendeploy.models.nnls import Array, nnls_normal
 from qwendeploy.models.speed_constants import Hyper
 
@@ -167,7 +167,7 @@ class _Posterior:
     sister_costs: _Normal
     hyper: Hyper
     coefficients: Array
-    field: Field
+    field: SmoothField
 
     @classmethod
     def of(cls, own: _Data, sisters: tuple[_Data, ...], hyper: Hyper) -> _Posterior:
@@ -181,7 +181,7 @@ class _Posterior:
             shared,
             hyper,
             _Normal.of(own).plus(shared, 1.0).solve(),
-            Field.of(
+            SmoothField.of(
                 hyper.kernel,
                 [_coordinates(member.points) for member in members],
                 [member.noise for member in members],

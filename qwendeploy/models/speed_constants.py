@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qwendeploy.models.gp import Kernel
+from qwendeploy.models.gp import Covariance
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Hyper:
     drift: Mapping[int, float]
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> Covariance:
         """The kernel of the process over (log2 c, log2(1 + x/16k))."""
         lengths = (self.length_concurrency, self.length_context)
-        return Kernel(self.amplitude, lengths, self.sister_share, self.roughness)
+        return Covariance(self.amplitude, lengths, self.sister_share, self.roughness)
 
     def run_noise(self, draft: str, concurrency: float) -> float:
         """Return the deviation of one run; an unknown draft counts as the noisiest known one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from qwendeploy.documents import Machine, Plan
-from qwendeploy.hardware.checks.findings import Finding, Needs
+from qwendeploy.hardware.checks.findings import DoctorFinding, Needs
 from qwendeploy.planning.machines import device_indices
 from qwendeploy.tables.checkpoints import checkpoint_rows, find_checkpoint
 from qwendeploy.tables.images import ImageRow, find_image, image_rows
@@ -51,7 +51,7 @@ def needs_of_plan(
     )
 
 
-def other_cards(plan: Plan, machine: Machine) -> Finding | None:
+def other_cards(plan: Plan, machine: Machine) -> DoctorFinding | None:
     """Return that the plan was made for other cards than the machine's, ``None`` if not."""
     planned = _cards(plan.machine, plan.gpu_indices)
     indices = tuple(index for index in plan.gpu_indices if index in _indices(machine))
@@ -60,7 +60,7 @@ def other_cards(plan: Plan, machine: Machine) -> Finding | None:
         return None
     if any(name is None for name, _ in (*planned, *present)):
         return None
-    return Finding(
+    return DoctorFinding(
         id="gpu-other-than-planned",
         severity="error",
         text="the plan is for other GPUs; its figures do not apply to these",

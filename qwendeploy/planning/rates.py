@@ -57,7 +57,7 @@ FAR = 1.5
 
 
 @dataclass(frozen=True)
-class Point:
+class LoadPoint:
     """Where a rate is asked for: requests of one replica, tokens of context, how they share it."""
 
     concurrency: float
@@ -82,7 +82,7 @@ class Rates:
     ) -> list[Estimate | None]:
         """Return the rates of many questions; those without a series are answered together."""
         questions = [
-            (option, Point(max(1.0, concurrency / option.replicas), context, contexts))
+            (option, LoadPoint(max(1.0, concurrency / option.replicas), context, contexts))
             for option, concurrency, context, contexts in wanted
         ]
         bases = self._bases(questions)
@@ -93,7 +93,7 @@ class Rates:
             for base, (option, point), servers in zip(bases, questions, busy, strict=True)
         ]
 
-    def _bases(self, questions: Sequence[tuple[Option, Point]]) -> list[Estimate | None]:
+    def _bases(self, questions: Sequence[tuple[Option, LoadPoint]]) -> list[Estimate | None]:
         """Return what the tables say of one server; own runs are not in it."""
         results: list[Estimate | None] = [None] * len(questions)
         open_questions: list[tuple[int, Features]] = []
@@ -115,7 +115,7 @@ class Rates:
         return results
 
     def _beside(
-        self, questions: Sequence[tuple[Option, Point]]
+        self, questions: Sequence[tuple[Option, LoadPoint]]
     ) -> list[list[tuple[Option, float]]]:
         """Return by question the draft lengths with a series, each with its level over physics."""
         found: list[list[tuple[Option, float]]] = [[] for _ in questions]
@@ -133,16 +133,16 @@ class Rates:
         return found
 
     def _answered(
-        self, base: Estimate | None, option: Option, point: Point, busy: int
+        self, base: Estimate | None, option: Option, point: LoadPoint, busy: int
     ) -> Estimate | None:
         """Return the rate of the ``busy`` replicas, this machine's own runs heard first."""
         own = self.scene.knowledge.own
         if own is None:
             return None if base is None else self._layout(base, busy)
-        from qwendeploy.evidence.own_runs import Place
+        from qwendeploy.evidence.own_runs import OwnPlace
 
         content = self.scene.workload.content.value
-        place = Place(point.concurrency, point.context, point.contexts, content)
+        place = OwnPlace(point.concurrency, point.context, point.contexts, content)
         exact = own.exact(option, place)
         if exact is not None:
             one, servers = exact
@@ -161,7 +161,10 @@ class Rates:
         own = self.scene.knowledge.own
         points = own.all_points if own is not None else ()
         questions = [
-            (item.option, Point(item.place.concurrency, item.place.context, item.place.contexts))
+            (
+                item.option,
+                LoadPoint(item.place.concurrency, item.place.context, item.place.contexts),
+            )
             for item in points
         ]
         return tuple(
@@ -223,7 +226,7 @@ class Rates:
         """The series of this machine's card."""
         return self.scene.knowledge.series_on(self.scene.box.name)
 
-    def _from_series(self, option: Option, point: Point) -> Estimate | None:
+    def _from_series(self, option: Option, point: LoadPoint) -> Estimate | None:
         match = best_series(self.series, option)
         if match is None:
             return None
@@ -278,7 +281,7 @@ class Rates:
         # the server that the cells were measured on, which may be a sister of the option's
         there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
         measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
-        features = self._features(measured, Point(1.0, 0, series.contexts or "shared"))
+        features = self._features(measured, LoadPoint(1.0, 0, series.contexts or "shared"))
         return None if features is None else step_times(features)
 
     def _for_content(self, rate: Estimate, option: Option) -> Estimate:
@@ -303,9 +306,9 @@ class Rates:
     ) -> Features | None:
         """Return the plain numbers of an option for the physics; ``None`` for an unknown card."""
         share = max(1.0, concurrency / option.replicas)
-        return self._features(option, Point(share, context, contexts))
+        return self._features(option, LoadPoint(share, context, contexts))
 
-    def _features(self, option: Option, point: Point) -> Features | None:
+    def _features(self, option: Option, point: LoadPoint) -> Features | None:
         card = self.scene.box.model
         facts = card_features(card) if card is not None else None
         if card is None or facts is None:
@@ -360,7 +363,7 @@ class Rates:
 
     # --- both ---
 
-    def _captured(self, rate: Estimate, option: Option, point: Point) -> Estimate:
+    def _captured(self, rate: Estimate, option: Option, point: LoadPoint) -> Estimate:
         """Return the rate with steps above the captured size as slow as they are."""
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
         assert accepted is not None
@@ -378,7 +381,7 @@ class Rates:
         return replace(together, kind=weakest(together.kind, floor))
 
 
-def _is_parallel_gguf(option: Option, point: Point) -> bool:
+def _is_parallel_gguf(option: Option, point: LoadPoint) -> bool:
     return option.engine == "llama.cpp" and point.concurrency > 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qwendeploy.documents.disk import Content, write_file, write_files
+from qwendeploy.documents.disk import FileContent, write_file, write_files
 from qwendeploy.errors import UserError
 from qwendeploy.rendering.page import SECRET, SECRETS_FILE
 
@@ -99,8 +99,8 @@ def _compare(
     return changed, unchanged
 
 
-def _content(text: str, mode: int) -> Content:
-    return Content(text.encode(), mode)
+def _content(text: str, mode: int) -> FileContent:
+    return FileContent(text.encode(), mode)
 
 
 def _set_mode(path: Path, mode: int) -> None:

@@ -26,7 +26,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class AccuracyTable:
     """One table of the report."""
 
     name: str
@@ -55,7 +55,7 @@ class Goal:
 class AccuracyReport:
     """All tables asked for, and the goals that they answer."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[AccuracyTable, ...]
     goals: tuple[Goal, ...]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from qwendeploy.reporting.accuracy import AccuracyReport, Cell, Column, Goal, Table
+from qwendeploy.reporting.accuracy import AccuracyReport, AccuracyTable, Cell, Column, Goal
 
 
 def _columns(*specs: str) -> tuple[Column, ...]:
@@ -47,10 +47,10 @@ def _rows(items: Iterable[Any], columns: Sequence[Column]) -> tuple[tuple[Cell, 
     return tuple(tuple(getattr(item, column.key) for column in columns) for item in items)
 
 
-def _speed_sessions() -> tuple[Table, list[Goal]]:
+def _speed_sessions() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.speed import speed_accuracy
 
-    table = Table(
+    table = AccuracyTable(
         "speed_sessions",
         "Decode rate, leave one session out",
         "each cell is predicted from another session of the same option, with a band for drift: "
@@ -61,13 +61,13 @@ def _speed_sessions() -> tuple[Table, list[Goal]]:
     return table, []
 
 
-def _speed_cells() -> tuple[Table, list[Goal]]:
+def _speed_cells() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.speed import speed_accuracy
 
     accuracy = speed_accuracy()
     columns = (*ERRORS, *SIDES)
     pooled = accuracy.pooled
-    table = Table(
+    table = AccuracyTable(
         "speed_cells",
         "Decode rate, leave one cell out (series with at least 20 cells)",
         "kernel and band are chosen without the cell's error, k comes from the other series; inner "
@@ -87,12 +87,12 @@ def _speed_cells() -> tuple[Table, list[Goal]]:
     return table, goals
 
 
-def _speed_small() -> tuple[Table, list[Goal]]:
+def _speed_small() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.speed import speed_accuracy
 
     accuracy = speed_accuracy()
     columns = (*ERRORS, *SIDES)
-    table = Table(
+    table = AccuracyTable(
         "speed_small",
         "Decode rate, leave one cell out (series with 6 to 19 cells)",
         f"the band comes from the other errors of the series and a prior; {accuracy.not_judged} "
@@ -103,7 +103,7 @@ def _speed_small() -> tuple[Table, list[Goal]]:
     return table, []
 
 
-def _memory_summary() -> tuple[Table, list[Goal]]:
+def _memory_summary() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.judged import frame_of
     from qwendeploy.evaluation.memory import memory_accuracy
 
@@ -119,7 +119,7 @@ def _memory_summary() -> tuple[Table, list[Goal]]:
         covered=("covered", "mean"),
         half_width=("half_width", "median"),
     )
-    table = Table(
+    table = AccuracyTable(
         "memory",
         "KV tokens before start",
         "the rest term is fitted on the rows 'fit' and tested on 'held-out'; 'outside' is another "
@@ -131,7 +131,7 @@ def _memory_summary() -> tuple[Table, list[Goal]]:
     return table, [Goal("memory: worst held-out pool", 0.05, float(worst))]
 
 
-def _memory_pools() -> tuple[Table, list[Goal]]:
+def _memory_pools() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.memory import memory_accuracy
 
     columns = _columns(
@@ -144,7 +144,7 @@ def _memory_pools() -> tuple[Table, list[Goal]]:
         "error:error%",
         "covered:in band",
     )
-    table = Table(
+    table = AccuracyTable(
         "memory_pools",
         "KV pool before start, all starts",
         "blocks are read from the engine's log; held-out starts come first",
@@ -154,7 +154,7 @@ def _memory_pools() -> tuple[Table, list[Goal]]:
     return table, []
 
 
-def _transfer() -> tuple[Table, list[Goal]]:
+def _transfer() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.transfer import transfer_accuracy
 
     columns = _columns(
@@ -172,7 +172,7 @@ def _transfer() -> tuple[Table, list[Goal]]:
     )
     lines = transfer_accuracy()
     elsewhere = "transfer: other machines, held-out"
-    table = Table(
+    table = AccuracyTable(
         "transfer",
         "Decode rate between machines and options, leave one group out",
         "one joint fit without the rows of a GPU kind, of a layout, draft or quant on it, of one "
@@ -201,7 +201,7 @@ def _transfer() -> tuple[Table, list[Goal]]:
     return table, goals
 
 
-def _latency() -> tuple[Table, list[Goal]]:
+def _latency() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.latency import latency_accuracy
 
     columns = _columns(
@@ -214,7 +214,7 @@ def _latency() -> tuple[Table, list[Goal]]:
         "coverage:cover%",
         "half_width:half width%",
     )
-    table = Table(
+    table = AccuracyTable(
         "latency",
         "Cold prefill and closed loops, leave one group out",
         "prefill time of a cold prompt, and output rate of whole requests",
@@ -224,7 +224,7 @@ def _latency() -> tuple[Table, list[Goal]]:
     return table, []
 
 
-def _regret() -> tuple[Table, list[Goal]]:
+def _regret() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.regret import regret
 
     columns = _columns(
@@ -239,7 +239,7 @@ def _regret() -> tuple[Table, list[Goal]]:
         "constant_worst:constant worst%",
     )
     within, across = regret()
-    table = Table(
+    table = AccuracyTable(
         "regret",
         "Regret: loss of the advised option against the best measured option",
         "each option is predicted with its own cell held out; separate contexts must fit; a loss "
@@ -257,7 +257,7 @@ def _regret() -> tuple[Table, list[Goal]]:
     return table, goals
 
 
-def _flips() -> tuple[Table, list[Goal]]:
+def _flips() -> tuple[AccuracyTable, list[Goal]]:
     from qwendeploy.evaluation.decision_flips import judge_all
     from qwendeploy.evidence.knowledge import load_knowledge
     from qwendeploy.planning.recommend import recommend
@@ -268,7 +268,7 @@ def _flips() -> tuple[Table, list[Goal]]:
                        "missed:missed")  # fmt: skip
     counted = [result for result in results if result.constant != "right"]
     share = sum(result.right for result in counted) / len(counted)
-    table = Table(
+    table = AccuracyTable(
         "flips",
         "Scenarios where the constant answer is wrong or impossible",
         f"{sum(result.right for result in counted)} of {len(counted)} right; the rows 'right' are "
@@ -279,7 +279,7 @@ def _flips() -> tuple[Table, list[Goal]]:
     return table, [Goal("decision flips: right", 0.90, share, at_least=True)]
 
 
-SECTIONS: Mapping[str, Callable[[], tuple[Table, list[Goal]]]] = {
+SECTIONS: Mapping[str, Callable[[], tuple[AccuracyTable, list[Goal]]]] = {
     "speed_sessions": _speed_sessions,
     "speed_cells": _speed_cells,
     "speed_small": _speed_small,
@@ -295,7 +295,7 @@ SECTIONS: Mapping[str, Callable[[], tuple[Table, list[Goal]]]] = {
 
 def accuracy_report(names: Sequence[str] = ()) -> AccuracyReport:
     """Return the tables of these names, all of them by default, with their goals."""
-    tables: list[Table] = []
+    tables: list[AccuracyTable] = []
     goals: list[Goal] = []
     for name, build in SECTIONS.items():
         if not names or name in names:

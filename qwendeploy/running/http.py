@@ -14,7 +14,7 @@ LARGEST = 4_000_000
 
 
 @dataclass(frozen=True)
-class Page:
+class FetchedPage:
     """What came back: the status, 0 if nothing did, and the text."""
 
     status: int
@@ -29,7 +29,7 @@ class Page:
             return None
 
 
-def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -> Page:
+def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -> FetchedPage:
     """Return the page at ``url``, its first ``LARGEST`` bytes; redirects are followed.
 
     No proxy is asked, since the server is on this host.
@@ -47,9 +47,9 @@ def get(url: str, *, api_key: str | None = None, timeout_s: float = TIMEOUT_S) -
                 text += piece
                 if len(text) >= LARGEST:
                     break
-            return Page(answer.status_code, text[:LARGEST].decode("utf-8", "replace"))
+            return FetchedPage(answer.status_code, text[:LARGEST].decode("utf-8", "replace"))
     except (httpx.HTTPError, httpx.InvalidURL) as problem:
-        return Page(0, str(problem))
+        return FetchedPage(0, str(problem))
 
 
 @cache

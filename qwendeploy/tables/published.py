@@ -62,7 +62,7 @@ class WrongValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SourceFinding:
     """One contradiction or doubt in the sources and what the tables do about it."""
 
     finding: str

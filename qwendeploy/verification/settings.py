@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from qwendeploy.documents import Content, Level, Plan
-from qwendeploy.verification.loads.closed_loop import Limits as LatencyLimits
+from qwendeploy.verification.loads.closed_loop import LoopLimits
 from qwendeploy.verification.wire.client import Limits
 
 Shape = Literal["decode", "prompt", "mixed", "chat"]
@@ -45,7 +45,7 @@ class Settings:
     spread: float = 0.0
     loop_s: float | None = None
     """Seconds of a mixed or chat plateau."""
-    latency_limits: LatencyLimits = field(default_factory=LatencyLimits)
+    latency_limits: LoopLimits = field(default_factory=LoopLimits)
     soak_s: float | None = None
     """Seconds of decoding after everything else, to see whether the rate holds."""
 

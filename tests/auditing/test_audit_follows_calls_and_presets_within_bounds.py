@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qwendeploy.auditing.judging.judge import judge_launch
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_bytes, read_launch_text, read_launches
 from qwendeploy.auditing.understanding.context import described
 from qwendeploy.errors import UserError
@@ -18,7 +18,7 @@ SLOWEST_S = 10.0
 """A text of the largest size takes a second or two on a laptop; a bomb would take hours."""
 
 
-def texts(launch: Launch) -> list[str]:
+def texts(launch: ForeignLaunch) -> list[str]:
     return [word.text for word in launch.arguments]
 
 

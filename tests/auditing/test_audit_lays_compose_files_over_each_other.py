@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launches
 
 BASE = """
@@ -21,7 +21,7 @@ services:
 """
 
 
-def launches(folder: Path, files: dict[str, str]) -> list[Launch]:
+def launches(folder: Path, files: dict[str, str]) -> list[ForeignLaunch]:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

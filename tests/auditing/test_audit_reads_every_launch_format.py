@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwendeploy.auditing.audit import audit_launches
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_bytes, read_launch_text, read_launches
 from qwendeploy.auditing.reading.shell import commands
 from qwendeploy.auditing.understanding.context import Context
@@ -19,12 +19,12 @@ from qwendeploy.errors import UserError
 from qwendeploy.reporting.audit_text import audit_text
 
 
-def only(text: str, file: str = "run.sh") -> Launch:
+def only(text: str, file: str = "run.sh") -> ForeignLaunch:
     (launch,) = read_launch_text(text, file)
     return launch
 
 
-def texts(launch: Launch) -> list[str]:
+def texts(launch: ForeignLaunch) -> list[str]:
     return [word.text for word in launch.arguments]
 
 

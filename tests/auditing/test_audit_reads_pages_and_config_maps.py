@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_text
 from qwendeploy.errors import UserError
 
@@ -46,7 +46,7 @@ vllm serve a/fifth
 """
 
 
-def texts(launch: Launch) -> list[str]:
+def texts(launch: ForeignLaunch) -> list[str]:
     return [word.text for word in launch.arguments]
 
 
@@ -100,7 +100,9 @@ spec:
 """
 
 
-def pod(environment: str = "", args: str = "", mounts: str = "", volumes: str = "") -> Launch:
+def pod(
+    environment: str = "", args: str = "", mounts: str = "", volumes: str = ""
+) -> ForeignLaunch:
     text = MANIFEST.replace("ENVIRONMENT", environment).replace("ARGS", args)
     (launch,) = read_launch_text(
         text.replace("MOUNTS", mounts).replace("VOLUMES", volumes), "a.yml"

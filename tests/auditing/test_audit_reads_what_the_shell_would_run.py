@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qwendeploy.auditing.audit import audit_launches
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.read import read_launch_text, read_launches
 from qwendeploy.auditing.reading.shell import commands
 from qwendeploy.auditing.understanding.context import Context, described
@@ -27,12 +27,12 @@ H100 = described(
 MODEL = "Qwen/Qwen3.6-27B-FP8"
 
 
-def _only(text: str) -> Launch:
+def _only(text: str) -> ForeignLaunch:
     (launch,) = read_launch_text(text, "launch.sh")
     return launch
 
 
-def _told(launches: list[Launch], context: Context = H100) -> dict[str, str]:
+def _told(launches: list[ForeignLaunch], context: Context = H100) -> dict[str, str]:
     audit = audit_launches(launches, context, compare=False)
     return {found.id: found.severity for found in audit.findings}
 

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from qwendeploy.auditing.correcting.correct import correct
 from qwendeploy.auditing.judging.findings import Finding
 from qwendeploy.auditing.judging.judge import judge_launch
-from qwendeploy.auditing.reading.launch import Container, Gpus, Launch
+from qwendeploy.auditing.reading.launch import Container, ForeignLaunch, VisibleGpus
 from qwendeploy.auditing.reading.read import read_launch_text, read_launches
 from qwendeploy.auditing.reading.text import Word
 from qwendeploy.auditing.request import AuditRequest
@@ -33,7 +33,7 @@ def _told(findings: tuple[Finding, ...]) -> set[str]:
     return {found.id for found in findings if found.severity != "info"}
 
 
-def _keys(text: str, launch: Launch) -> Launch:
+def _keys(text: str, launch: ForeignLaunch) -> ForeignLaunch:
     """Return a launch with the keys of a compose service or of a pod pasted into it."""
     keys = SAFE.load(text)
     words = keys.get("args") or keys.get("command") or []
@@ -43,7 +43,7 @@ def _keys(text: str, launch: Launch) -> Launch:
     if box is not None and ("ipc" in keys or "volumeMounts" in keys):
         box = replace(box, shared_memory=True)
     if box is not None and ("deploy" in keys or "resources" in keys):
-        box = replace(box, gpus=Gpus(True, None, (), launch.place))
+        box = replace(box, gpus=VisibleGpus(True, None, (), launch.place))
     if box is not None and "volumes" in keys and "volumeMounts" not in keys:
         more = tuple(Word(str(volume), launch.place) for volume in keys["volumes"])
         box = replace(box, volumes=(*box.volumes, *more))
@@ -57,7 +57,7 @@ def _keys(text: str, launch: Launch) -> Launch:
     )
 
 
-def _pasted(text: str, launch: Launch) -> Launch:
+def _pasted(text: str, launch: ForeignLaunch) -> ForeignLaunch:
     """Return what a corrected text starts, in the file that it came from."""
     if text.startswith(("command:", "args:", "entrypoint:")):
         return _keys(text, launch)

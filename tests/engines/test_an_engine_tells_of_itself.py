@@ -14,7 +14,7 @@ from qwendeploy.engines.llama_cpp.engine import LLAMA_CPP
 from qwendeploy.engines.llama_cpp.flags import find_llama_flag
 from qwendeploy.engines.registry import COUNTERS, ENGINES, GAUGES
 from qwendeploy.engines.vllm.engine import VLLM, speculation, spelled
-from qwendeploy.engines.vllm.flags import Status, flag_status, releases
+from qwendeploy.engines.vllm.flags import ReleaseStatus, flag_status, releases
 
 OPTION = Option(
     engine="vllm",
@@ -68,7 +68,7 @@ def test_flags_named_here_are_flags_of_the_engines() -> None:
     names = {VLLM.served_name, VLLM.replicas_flag, *VLLM.stated(OPTION), *VLLM.needed(OPTION)}
     newest = str(releases()[-1])
     for name in names:
-        assert name is not None and flag_status(name, newest).status is Status.KNOWN
+        assert name is not None and flag_status(name, newest).status is ReleaseStatus.KNOWN
 
 
 def test_an_option_is_spelled_in_flags_that_agree_with_it() -> None:

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from qwendeploy.cli.data_accuracy import TABLES, command
 from qwendeploy.reporting.accuracy import (
     AccuracyReport,
+    AccuracyTable,
     Column,
     Goal,
-    Table,
     as_document,
     as_markdown,
     as_text,
@@ -78,7 +78,7 @@ def test_an_unknown_table_is_refused_by_name() -> None:
 
 REPORT = AccuracyReport(
     (
-        Table(
+        AccuracyTable(
             "regret",
             "Title",
             "how to read it",

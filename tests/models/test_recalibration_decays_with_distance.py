@@ -10,7 +10,7 @@ from qwendeploy.figures import Kind
 from qwendeploy.models.estimate import Estimate
 from qwendeploy.models.recalibration import (
     BOOT_SPREAD,
-    Observation,
+    OwnObservation,
     boot_half_width,
     recalibrated,
 )
@@ -30,13 +30,13 @@ def seen(
     here: bool = True,
     series: object = "own",
     reach: float = 0.1,
-) -> Observation:
-    return Observation(
+) -> OwnObservation:
+    return OwnObservation(
         concurrency, context, 1000 * ratio, estimate(1000, reach), 0.03, here, series
     )
 
 
-def moved(observations: list[Observation], c: float = 32, x: float = 32768) -> float:
+def moved(observations: list[OwnObservation], c: float = 32, x: float = 32768) -> float:
     return recalibrated(estimate(500), c, x, observations, "own").factor
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from qwendeploy.figures import Kind
 from qwendeploy.models.conformal import FEW_CELLS, conformal_factor
-from qwendeploy.models.gp import Field, Kernel
+from qwendeploy.models.gp import Covariance, SmoothField
 from qwendeploy.models.nnls import nnls
 from qwendeploy.models.speed import (
     fit_series,
@@ -90,13 +90,13 @@ def test_nnls_refuses_what_is_no_problem() -> None:
 
 
 def test_leaving_a_point_out_of_a_field_equals_never_having_had_it() -> None:
-    kernel = Kernel(0.1, (1.0, 2.0), 0.5, 0.01)
+    kernel = Covariance(0.1, (1.0, 2.0), 0.5, 0.01)
     points = np.array([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0], [3.0, 0.0]])
     noise = np.array([0.02, 0.01, 0.03, 0.02])
     other = points + 0.3
-    whole = Field.of(kernel, [points, other], [noise, noise])
+    whole = SmoothField.of(kernel, [points, other], [noise, noise])
     keep = [0, 2, 3]
-    small = Field.of(kernel, [points[keep], other], [noise[keep], noise])
+    small = SmoothField.of(kernel, [points[keep], other], [noise[keep], noise])
     values = np.array([0.1, -0.2, 0.05, 0.0, 0.1, 0.2, 0.3])
     at = np.array([[1.0, 0.5]])
     for found, expected in zip(

@@ -10,7 +10,7 @@ import pytest
 from qwendeploy.documents import Option, Quality, Workload
 from qwendeploy.documents.request import Pins, Request
 from qwendeploy.engines.vllm.flags import (
-    Status,
+    ReleaseStatus,
     flag_status,
     spec_config_problems,
     value_problem,
@@ -45,7 +45,7 @@ def complaints(option: Option, flags: tuple[Chosen, ...], env: tuple[Chosen, ...
     found = []
     for setting in flags:
         answer = flag_status(setting.name, version, fork)
-        if answer.status is not Status.KNOWN:
+        if answer.status is not ReleaseStatus.KNOWN:
             found.append(answer.message)
         elif answer.row is not None and not fork:
             problem = value_problem(answer.row, setting.value)
@@ -56,7 +56,7 @@ def complaints(option: Option, flags: tuple[Chosen, ...], env: tuple[Chosen, ...
     for setting in env:
         if not setting.name.startswith(FROM_LIBRARIES):
             answer = flag_status(setting.name, version, fork, "env")
-            found += [] if answer.status is Status.KNOWN else [answer.message]
+            found += [] if answer.status is ReleaseStatus.KNOWN else [answer.message]
     return found
 
 

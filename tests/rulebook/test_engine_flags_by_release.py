@@ -8,7 +8,7 @@ import pytest
 
 from qwendeploy.engines.vllm.flags import (
     FlagRow,
-    Status,
+    ReleaseStatus,
     engine_size,
     flag_rows,
     flag_status,
@@ -19,7 +19,12 @@ from qwendeploy.engines.vllm.flags import (
     value_problem,
 )
 
-KNOWN, UNKNOWN, REMOVED, NOT_YET = Status.KNOWN, Status.UNKNOWN, Status.REMOVED, Status.NOT_YET
+KNOWN, UNKNOWN, REMOVED, NOT_YET = (
+    ReleaseStatus.KNOWN,
+    ReleaseStatus.UNKNOWN,
+    ReleaseStatus.REMOVED,
+    ReleaseStatus.NOT_YET,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ KNOWN, UNKNOWN, REMOVED, NOT_YET = Status.KNOWN, Status.UNKNOWN, Status.REMOVED,
         ("--max-num", "0.24.0", UNKNOWN, ""),
     ],
 )
-def test_flag(flag: str, version: str, status: Status, told: str) -> None:
+def test_flag(flag: str, version: str, status: ReleaseStatus, told: str) -> None:
     answer = flag_status(flag, version)
     assert answer.status is status, answer.message
     assert told in answer.message
@@ -114,7 +119,7 @@ def test_a_release_that_was_not_read_is_a_doubt() -> None:
         ("num_spec_tokens", "0.23.0", UNKNOWN),
     ],
 )
-def test_speculative_key(key: str, version: str, status: Status) -> None:
+def test_speculative_key(key: str, version: str, status: ReleaseStatus) -> None:
     assert flag_status(key, version, False, "spec_key").status is status
 
 
@@ -178,7 +183,7 @@ def test_a_misspelt_key_names_the_right_one() -> None:
         ("VLLM_TEST_FORCE_FP8_MARLIN", "0.20.1", KNOWN),
     ],
 )
-def test_variable(name: str, version: str, status: Status) -> None:
+def test_variable(name: str, version: str, status: ReleaseStatus) -> None:
     assert flag_status(name, version, False, "env").status is status
 
 

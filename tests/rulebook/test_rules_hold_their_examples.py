@@ -8,7 +8,7 @@ import re
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from qwendeploy.engines.vllm.flags import Status, flag_status, releases, value_problem
+from qwendeploy.engines.vllm.flags import ReleaseStatus, flag_status, releases, value_problem
 from qwendeploy.rulebook.book import Rule, conflicts, load_rules, rule_fires
 from qwendeploy.rulebook.fields import FactValue, Pass
 
@@ -42,15 +42,15 @@ EMITTED = [
 def test_emitted_flag_is_known_to_every_release_the_rule_speaks_of(rule: Rule, effect) -> None:  # type: ignore[no-untyped-def]
     if rule.applies.fork is True:
         head, _, key = effect.name.partition(".")
-        assert flag_status(head, None, True).status is Status.KNOWN
+        assert flag_status(head, None, True).status is ReleaseStatus.KNOWN
         if key:
-            assert flag_status(key, None, True, "spec_key").status is Status.KNOWN
+            assert flag_status(key, None, True, "spec_key").status is ReleaseStatus.KNOWN
         return
     spoken = [v for v in SUPPORTED if SpecifierSet(rule.applies.versions).contains(v)]
     assert spoken
     for version in spoken:
         status = flag_status(effect.name, str(version))
-        assert status.status is Status.KNOWN, f"{version}: {status.message}"
+        assert status.status is ReleaseStatus.KNOWN, f"{version}: {status.message}"
         assert status.row is not None
         if "." not in effect.name and "{" not in str(effect.value):
             value = None if effect.value is None else str(effect.value)

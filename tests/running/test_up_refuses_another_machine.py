@@ -9,7 +9,7 @@ from plan_samples import CARD, machine, sample_plan, uuid
 
 from qwendeploy.documents import Machine, MigDevice
 from qwendeploy.errors import EnvironmentProblem, UserError
-from qwendeploy.hardware.checks.findings import DoctorReport, Finding, Needs
+from qwendeploy.hardware.checks.findings import DoctorFinding, DoctorReport, Needs
 from qwendeploy.rendering import launch_of
 from qwendeploy.running.daemon import refused, unreachable
 from qwendeploy.running.preflight import check_machine
@@ -19,7 +19,7 @@ def report(present: Machine | None, *errors: str) -> DoctorReport:
     return DoctorReport(
         machine=present,
         findings=tuple(
-            Finding(id=name, severity="error", text=name, evidence="seen", fix=f"mend {name}")
+            DoctorFinding(id=name, severity="error", text=name, evidence="seen", fix=f"mend {name}")
             for name in errors
         ),
     )

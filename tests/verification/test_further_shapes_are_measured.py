@@ -10,7 +10,7 @@ from known import known_server, tokens_between
 from measuring import POOL, small_plan, verified
 
 from qwendeploy.documents import Cell, Plan, Predictions, RunDocument, Step
-from qwendeploy.verification.loads.closed_loop import Limits
+from qwendeploy.verification.loads.closed_loop import LoopLimits
 
 from plan_samples import figure  # isort: skip
 
@@ -21,7 +21,7 @@ def step_of(run: RunDocument, shape: str) -> Step:
 
 
 def test_whole_requests_give_rate_latencies_and_goodput(tmp_path: Path) -> None:
-    limits = Limits(ttft_ms=500, tpot_ms=50, e2e_ms=1000)
+    limits = LoopLimits(ttft_ms=500, tpot_ms=50, e2e_ms=1000)
     settings = ("--step-ms", "10", "--tokens", "2", "--ttft-ms", "50", "--prefill-tps", "10000")
     with known_server(tmp_path, *settings) as known:
         run, _ = verified(
@@ -54,7 +54,7 @@ def test_limits_are_at_or_under_all(tmp_path: Path) -> None:
     with known_server(tmp_path, "--step-ms", "10", "--ttft-ms", "50") as known:
         run, _ = verified(
             known.url, shapes=("mixed",), isl=100, osl=20, loop_s=1.0, repeats=1,
-            latency_limits=Limits(ttft_ms=20),
+            latency_limits=LoopLimits(ttft_ms=20),
         )  # fmt: skip
     goodput = step_of(run, "mixed").figures["goodput_rps"]
     assert goodput is not None and goodput.value == 0

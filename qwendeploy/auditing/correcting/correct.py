@@ -15,9 +15,9 @@ from qwendeploy.auditing.correcting.correct_llama import written as written_llam
 from qwendeploy.auditing.correcting.draft import Draft, argument_words, render, shell_quoted
 from qwendeploy.auditing.judging.findings import Finding
 from qwendeploy.auditing.judging.judge import Judged, judge_launch
-from qwendeploy.auditing.reading.launch import Gpus, Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch, VisibleGpus
 from qwendeploy.auditing.reading.text import Word, whole_number
-from qwendeploy.auditing.understanding.settings import SHORTCUTS, Setting, read_arguments
+from qwendeploy.auditing.understanding.settings import SHORTCUTS, ReadSetting, read_arguments
 from qwendeploy.auditing.understanding.understand import Understood
 
 PARSER = "qwen3_xml"
@@ -286,12 +286,12 @@ def _draft(understood: Understood) -> Draft:
     )
 
 
-def _launch_of(draft: Draft) -> Launch:
+def _launch_of(draft: Draft) -> ForeignLaunch:
     """Return the launch as it is drafted: arguments, variables, cards and shared memory."""
     launch = draft.understood.launch
     container = launch.container
     if container is not None and {"--gpus", "--device"} & set(draft.container):
-        container = replace(container, gpus=Gpus(True, None, (), launch.place))
+        container = replace(container, gpus=VisibleGpus(True, None, (), launch.place))
     if container is not None and "--ipc=host" in draft.container:
         container = replace(container, shared_memory=True)
     if container is not None and "-v" in draft.container:
@@ -338,7 +338,7 @@ def _edited(draft: Draft, findings: Iterable[Finding]) -> tuple[list[Finding], l
     return changed, left
 
 
-def _written(setting: Setting) -> tuple[str, str | None]:
+def _written(setting: ReadSetting) -> tuple[str, str | None]:
     if setting.status.negative:
         return setting.spelt, None
     return (setting.spelt if not setting.known else setting.name), setting.value

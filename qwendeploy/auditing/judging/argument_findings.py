@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 
 from qwendeploy.auditing.judging.findings import Finding, Severity, stated_flag
-from qwendeploy.auditing.understanding.settings import SPEC, Setting
+from qwendeploy.auditing.understanding.settings import SPEC, ReadSetting
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.engines.vllm.flags import (
     FlagStatus,
-    Status,
+    ReleaseStatus,
     flag_status,
     nearest_choice,
     spec_config_problems,
@@ -52,7 +52,7 @@ def flag_findings(understood: Understood) -> Iterator[Finding]:
 _NUMBERS = frozenset({"int", "float", "size", "size_or_auto"})
 
 
-def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
+def _of_flag(understood: Understood, setting: ReadSetting) -> Iterator[Finding]:
     status = setting.status
     release = understood.engine_version or "an unknown version"
     if not setting.known:
@@ -84,7 +84,7 @@ def _of_flag(understood: Understood, setting: Setting) -> Iterator[Finding]:
         )
 
 
-def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Finding:
+def _unknown_flag(understood: Understood, setting: ReadSetting, release: str) -> Finding:
     status = setting.status
     if " " in setting.spelt.strip():
         flag, _, value = setting.spelt.strip().partition(" ")
@@ -108,7 +108,7 @@ def _unknown_flag(understood: Understood, setting: Setting, release: str) -> Fin
             f"move {given} before the image name",
             "fails_at_start",
         )
-    removed = status.status is Status.REMOVED
+    removed = status.status is ReleaseStatus.REMOVED
     severity = _flag_severity(understood, status)
     near = f"; nearest is {status.nearest}" if status.nearest else ""
     return Finding(
@@ -128,8 +128,8 @@ def _flag_severity(understood: Understood, status: FlagStatus) -> Severity:
     if understood.fork or understood.context.vendor != "nvidia":
         return "info"
     if understood.engine_version is None:
-        return "warning" if status.status is Status.UNKNOWN else "info"
-    return "error" if status.checked or status.status is Status.UNKNOWN else "warning"
+        return "warning" if status.status is ReleaseStatus.UNKNOWN else "info"
+    return "error" if status.checked or status.status is ReleaseStatus.UNKNOWN else "warning"
 
 
 def text_findings(understood: Understood) -> Iterator[Finding]:
@@ -303,7 +303,7 @@ def spec_findings(understood: Understood) -> Iterator[Finding]:
         near = None if isinstance(reason, str) else reason.nearest
         sure = not understood.fork and release is not None
         if not isinstance(reason, str):
-            sure = sure and (reason.checked or reason.status is Status.UNKNOWN)
+            sure = sure and (reason.checked or reason.status is ReleaseStatus.UNKNOWN)
         yield Finding(
             "unknown-speculative-key" if not isinstance(reason, str) else "bad-speculative-value",
             "error" if sure else "info",
@@ -337,12 +337,12 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
         if not name.startswith("VLLM_"):
             continue
         status = flag_status(name, understood.engine_version, False, "env")
-        if status.status is Status.KNOWN or not status.checked:
+        if status.status is ReleaseStatus.KNOWN or not status.checked:
             continue
         near = status.nearest
-        if status.status is Status.UNKNOWN and near is None:
+        if status.status is ReleaseStatus.UNKNOWN and near is None:
             continue
-        if status.status is Status.UNKNOWN:
+        if status.status is ReleaseStatus.UNKNOWN:
             close = difflib.SequenceMatcher(None, name, near or "").ratio()
             if close < 0.85:
                 continue
@@ -352,7 +352,7 @@ def variable_findings(understood: Understood) -> Iterator[Finding]:
             name,
             word.place,
             f"{status.message}: vLLM only logs an 'unknown variable' warning",
-            f"use {near}" if near and status.status is Status.UNKNOWN else f"remove {name}",
+            f"use {near}" if near and status.status is ReleaseStatus.UNKNOWN else f"remove {name}",
         )
 
 

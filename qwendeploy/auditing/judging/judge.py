@@ -25,14 +25,13 @@ from qwendeploy.auditing.judging.system_findings import (
 )
 from qwendeploy.auditing.judging.unit_findings import unit_findings
 from qwendeploy.auditing.judging.value_findings import value_findings
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.text import Place
 from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.auditing.understanding.facts import Facts, launch_facts
 from qwendeploy.auditing.understanding.memory import PoolView, view_pool
 from qwendeploy.auditing.understanding.understand import Understood, understand
-from qwendeploy.rulebook.book import Finding as RuleFinding
-from qwendeploy.rulebook.book import RuleBook, load_rules
+from qwendeploy.rulebook.book import FindingSpec, RuleBook, load_rules
 
 _OPTION_FLAGS = {
     "option.tp": "--tensor-parallel-size",
@@ -79,7 +78,7 @@ class Judged:
     outcome: Outcome
 
 
-def judge_launch(launch: Launch, context: Context, rules: RuleBook | None = None) -> Judged:
+def judge_launch(launch: ForeignLaunch, context: Context, rules: RuleBook | None = None) -> Judged:
     """Return the launch judged. Raises DataError when the rules cannot be loaded."""
     understood = understand(launch, context)
     view = view_pool(understood)
@@ -127,7 +126,7 @@ def _rank(finding: Finding) -> int:
     return SEVERITY_ORDER.index(finding.severity)
 
 
-def _of_rule(found: RuleFinding, understood: Understood) -> Finding:
+def _of_rule(found: FindingSpec, understood: Understood) -> Finding:
     outcome = found.outcome
     fix = found.fix
     if understood.llama is not None:
@@ -144,7 +143,7 @@ def _of_rule(found: RuleFinding, understood: Understood) -> Finding:
     )
 
 
-def _place(found: RuleFinding, understood: Understood) -> Place:
+def _place(found: FindingSpec, understood: Understood) -> Place:
     """Return where the finding stands: the first flag or variable of the rule that is written."""
     launch = understood.launch
     names = sorted(

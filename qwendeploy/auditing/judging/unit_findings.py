@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from qwendeploy.auditing.judging.findings import Finding
-from qwendeploy.auditing.reading.launch import Launch, Service
+from qwendeploy.auditing.reading.launch import ForeignLaunch, ManagedService
 from qwendeploy.auditing.reading.text import Word
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.tables.boot import boot_rows
@@ -70,7 +70,7 @@ def unit_findings(understood: Understood) -> Iterator[Finding]:
         )
 
 
-def _lost_words(launch: Launch) -> Iterator[Finding]:
+def _lost_words(launch: ForeignLaunch) -> Iterator[Finding]:
     """Yield arguments that an image's shell-form entry point drops or does not expand."""
     if launch.dropped:
         told = " ".join(word.text for word in launch.dropped[:3])
@@ -100,7 +100,7 @@ def _stops(name: str, about: str, word: Word, text: str, fix: str) -> Finding:
     return Finding(name, "error", about, word.place, text, fix, "fails_at_start")
 
 
-def _never_ready(launch: Launch, service: Service) -> Iterator[Finding]:
+def _never_ready(launch: ForeignLaunch, service: ManagedService) -> Iterator[Finding]:
     kind = service.kind
     if kind is None:
         return
@@ -130,7 +130,7 @@ def _never_ready(launch: Launch, service: Service) -> Iterator[Finding]:
     )
 
 
-def _gives_up(service: Service, kind: Word) -> Iterator[Finding]:
+def _gives_up(service: ManagedService, kind: Word) -> Iterator[Finding]:
     starts = [row.seconds for row in boot_rows() if row.loader != "dummy" and row.start != "warm"]
     if not starts or service.patience_s >= median(starts):
         return

@@ -11,7 +11,7 @@ from packaging.version import Version
 from qwendeploy.auditing.judging.findings import Finding
 from qwendeploy.auditing.reading.checkpoint_names import is_path, refused_quantization
 from qwendeploy.auditing.reading.text import Place, whole_number
-from qwendeploy.auditing.understanding.settings import SPEC, Setting
+from qwendeploy.auditing.understanding.settings import SPEC, ReadSetting
 from qwendeploy.auditing.understanding.understand import Understood
 from qwendeploy.family.geometry import QWEN_27B
 from qwendeploy.versions import parse_version
@@ -68,7 +68,7 @@ def _refused(
     return Finding(name, "error", about, place, text, fix, "fails_at_start")
 
 
-def _stated(understood: Understood, flag: str) -> tuple[Setting, str] | None:
+def _stated(understood: Understood, flag: str) -> tuple[ReadSetting, str] | None:
     setting = understood.arguments.last(flag)
     if setting is None or setting.value is None or setting.symbolic:
         return None

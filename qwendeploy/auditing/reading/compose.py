@@ -17,10 +17,10 @@ from qwendeploy.auditing.reading.docker_run import (
 )
 from qwendeploy.auditing.reading.launch import (
     Container,
-    Gpus,
-    Launch,
+    ForeignLaunch,
     Port,
     Supervision,
+    VisibleGpus,
     enough_shared_memory,
     nvidia_devices,
     parse_port,
@@ -52,7 +52,7 @@ def read_compose(
     variables: Mapping[str, str],
     env_files: EnvFiles = no_env_files,
     read: Reader = no_files,
-) -> list[Launch]:
+) -> list[ForeignLaunch]:
     """Return the engine servers of a compose file; other services (proxies, UIs) are left out.
 
     ``variables`` come from the project's ``.env``; unknown ones stay ``$NAME``. Files that services
@@ -104,7 +104,7 @@ class _Service:
         self.documents = documents
         self.unread: list[str] = []
 
-    def launch(self, name: str, node: Node) -> Launch:
+    def launch(self, name: str, node: Node) -> ForeignLaunch:
         fields = self.tree.mapping(self._with_extended(node, self.services, 0))
         place = self.tree.place(node)
         image = self._word(fields.get("image"))
@@ -133,7 +133,7 @@ class _Service:
             refused=tuple(self._refused_requests(fields)),
             replicas=self._replicas(fields),
         )
-        return Launch(
+        return ForeignLaunch(
             place,
             "docker",
             engine,
@@ -270,22 +270,24 @@ class _Service:
         large = enough_shared_memory(self._word(fields.get("shm_size")))
         return large or tmpfs or (ipc is not None and ipc.text == "host")
 
-    def _gpus(self, fields: Mapping[str, Node], devices: tuple[Word, ...], place: Place) -> Gpus:
+    def _gpus(
+        self, fields: Mapping[str, Node], devices: tuple[Word, ...], place: Place
+    ) -> VisibleGpus:
         gpus = fields.get("gpus")
         if gpus is not None:
             word = self._word(gpus)
             if word is not None:
                 count = whole_number(word.text)
-                return Gpus(True, count, (), word.place)
-            return self._requests(self.tree.sequence(gpus)) or Gpus(True, None, (), place)
+                return VisibleGpus(True, count, (), word.place)
+            return self._requests(self.tree.sequence(gpus)) or VisibleGpus(True, None, (), place)
         reserved = self.tree.at(fields.get("deploy"), "resources", "reservations", "devices")
         request = self._requests(self.tree.sequence(reserved))
         if request is not None:
             return request
         runtime = self._word(fields.get("runtime"))
         if runtime is not None and "nvidia" in runtime.text:
-            return Gpus(True, None, (), runtime.place)
-        return nvidia_devices(devices) or Gpus(False, 0, (), place)
+            return VisibleGpus(True, None, (), runtime.place)
+        return nvidia_devices(devices) or VisibleGpus(False, 0, (), place)
 
     def _refused_requests(self, fields: Mapping[str, Node]) -> Iterator[Word]:
         """Yield why compose rejects a device request (Compose specification, deploy)."""
@@ -297,17 +299,17 @@ class _Service:
             if {"count", "device_ids"} <= keys.keys():
                 yield Word("count and device_ids are mutually exclusive", place)
 
-    def _requests(self, items: list[Node]) -> Gpus | None:
+    def _requests(self, items: list[Node]) -> VisibleGpus | None:
         for item in items:
             ids = self._words(self.tree.at(item, "device_ids"))
             stated = self._word(self.tree.at(item, "count"))
             count = whole_number(stated.text) if stated is not None else None
             place = self.tree.place(item)
             if ids:
-                return Gpus(True, len(ids), tuple(word.text for word in ids), place)
+                return VisibleGpus(True, len(ids), tuple(word.text for word in ids), place)
             if count is not None:
-                return Gpus(count > 0, count, (), place)
-            return Gpus(True, None, (), place)
+                return VisibleGpus(count > 0, count, (), place)
+            return VisibleGpus(True, None, (), place)
         return None
 
 

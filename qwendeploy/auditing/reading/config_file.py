@@ -15,7 +15,7 @@ from pathlib import Path
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from qwendeploy.auditing.reading.checkpoint_names import host_path
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.text import Word, read_text
 from qwendeploy.auditing.reading.yaml_tree import Tree, read_yaml
 from qwendeploy.errors import UserError
@@ -49,7 +49,7 @@ def read_beside(directory: Path | None) -> Reader:
     return read
 
 
-def with_config_file(launch: Launch, read: Reader) -> Launch:
+def with_config_file(launch: ForeignLaunch, read: Reader) -> ForeignLaunch:
     """Return the launch with the flags of its configuration file in front of its own.
 
     Where the file is read, the flags stand for it: a corrected command names it no more.

@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 from qwendeploy.auditing.reading.launch import (
     Container,
-    Gpus,
-    Launch,
+    ForeignLaunch,
     Port,
     Runtime,
+    VisibleGpus,
     engine_of_arguments,
     enough_shared_memory,
     nvidia_devices,
@@ -81,7 +81,7 @@ class _Options:
     volumes: list[Word] = field(default_factory=list)
     devices: list[Word] = field(default_factory=list)
     env_files: list[Word] = field(default_factory=list)
-    gpus: Gpus | None = None
+    gpus: VisibleGpus | None = None
     single: dict[str, Word] = field(default_factory=dict)
     publish_all: bool = False
     refused: list[Word] = field(default_factory=list)
@@ -147,7 +147,7 @@ def container_program(words: tuple[Word, ...]) -> tuple[Runtime, tuple[Word, ...
 
 def read_container_run(
     words: tuple[Word, ...], env_files: EnvFiles = no_env_files
-) -> Launch | None:
+) -> ForeignLaunch | None:
     """Return the launch of a container command, ``None`` if the words are no such command.
 
     Raises:
@@ -188,7 +188,7 @@ def read_container_run(
     )
     name = options.single.get("--name")
     before = words[: len(words) - len(arguments)] if _ends_with(words, arguments) else ()
-    return Launch(
+    return ForeignLaunch(
         place,
         runtime,
         engine,
@@ -283,7 +283,7 @@ def _take(options: _Options, name: str, word: Word) -> None:
         options.single[name] = word
 
 
-def _gpus(options: _Options, place: Place) -> Gpus:
+def _gpus(options: _Options, place: Place) -> VisibleGpus:
     if options.gpus is not None:
         return options.gpus
     by_device = nvidia_devices(tuple(options.devices))
@@ -291,8 +291,8 @@ def _gpus(options: _Options, place: Place) -> Gpus:
         return by_device
     runtime = options.single.get("--runtime")
     if runtime is not None and "nvidia" in runtime.text:
-        return Gpus(True, None, (), runtime.place)
-    return Gpus(False, 0, (), place)
+        return VisibleGpus(True, None, (), runtime.place)
+    return VisibleGpus(False, 0, (), place)
 
 
 def _shares_memory(options: _Options) -> bool:

@@ -11,7 +11,7 @@ from qwendeploy.auditing.reading.compose import interpolate
 from qwendeploy.auditing.reading.docker_run import read_container_run, server_of_words, shell_script
 from qwendeploy.auditing.reading.launch import (
     Container,
-    Launch,
+    ForeignLaunch,
     program_in,
     repeated_program,
     server_in,
@@ -52,7 +52,7 @@ class _Stage:
     """Scripts that the file writes itself, by their path in the image."""
 
 
-def read_dockerfile(text: str, file: str) -> list[Launch]:
+def read_dockerfile(text: str, file: str) -> list[ForeignLaunch]:
     """Return the server that the image starts; how it is run is taken from a comment, if one says.
 
     Raises:
@@ -60,7 +60,7 @@ def read_dockerfile(text: str, file: str) -> list[Launch]:
     """
     stages: dict[str, _Stage] = {}
     stage: _Stage | None = None
-    run: Launch | None = None
+    run: ForeignLaunch | None = None
     arguments_of_build: dict[str, str] = {}
     for keyword, rest, place, bodies in _instructions(text, file):
         if keyword == "#":
@@ -108,7 +108,7 @@ def _instruction(stage: _Stage, keyword: str, rest: str, place: Place, bodies: l
             stage.shell_entry, stage.shell_command = in_shell, False
 
 
-def _launch_of(stage: _Stage, run: Launch | None) -> Launch | None:
+def _launch_of(stage: _Stage, run: ForeignLaunch | None) -> ForeignLaunch | None:
     command = stage.command
     given = [Word("/bin/sh", command[0].place), *command] if stage.shell_command else command
     repeated = repeated_program(tuple(given), stage.image.text) if stage.own_entry else None
@@ -137,7 +137,7 @@ def _launch_of(stage: _Stage, run: Launch | None) -> Launch | None:
         shared_memory=boxed.shared_memory,
         devices=boxed.devices,
     )
-    return Launch(
+    return ForeignLaunch(
         words[0].place if words else stage.image.place,
         "docker",
         engine,
@@ -203,7 +203,7 @@ def _instructions(text: str, file: str) -> list[tuple[str, str, Place, list[Word
 MOST_HEREDOCS = 8
 
 
-def _run_comment(text: str, place: Place) -> Launch | None:
+def _run_comment(text: str, place: Place) -> ForeignLaunch | None:
     match = _RUN_COMMENT.search(text)
     if match is None:
         return None

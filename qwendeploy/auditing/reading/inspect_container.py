@@ -9,9 +9,9 @@ from qwendeploy.auditing.reading.docker_run import server_of_words
 from qwendeploy.auditing.reading.launch import (
     LEAST_SHARED_MIB,
     Container,
-    Gpus,
-    Launch,
+    ForeignLaunch,
     Port,
+    VisibleGpus,
     parse_port,
 )
 from qwendeploy.auditing.reading.text import Place, Word
@@ -23,7 +23,7 @@ def is_inspection(text: str) -> bool:
     return text.lstrip()[:1] in ("[", "{") and '"HostConfig"' in text
 
 
-def read_inspection(text: str, file: str) -> list[Launch]:
+def read_inspection(text: str, file: str) -> list[ForeignLaunch]:
     """Return the servers of the containers described.
 
     Raises:
@@ -45,7 +45,7 @@ def read_inspection(text: str, file: str) -> list[Launch]:
     return launches
 
 
-def _launch(item: dict[str, Any], place: Place) -> Launch:
+def _launch(item: dict[str, Any], place: Place) -> ForeignLaunch:
     config = item["Config"]
     host = _mapping(item.get("HostConfig"))
     image = Word(str(config.get("Image", "")), place)
@@ -67,7 +67,7 @@ def _launch(item: dict[str, Any], place: Place) -> Launch:
         or _amount(host.get("ShmSize")) >= LEAST_SHARED_MIB * 2**20,
     )
     name = str(item.get("Name", "")).lstrip("/")
-    return Launch(place, "docker", engine, arguments, {**env, **inner}, container, name)
+    return ForeignLaunch(place, "docker", engine, arguments, {**env, **inner}, container, name)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -94,14 +94,16 @@ def _volumes(item: dict[str, Any], host: dict[str, Any], place: Place) -> list[W
     return [Word(text, place) for text in dict.fromkeys(found)]
 
 
-def _gpus(host: dict[str, Any], place: Place) -> Gpus:
+def _gpus(host: dict[str, Any], place: Place) -> VisibleGpus:
     for request in map(_mapping, _list(host.get("DeviceRequests"))):
         ids = tuple(str(name) for name in _list(request.get("DeviceIDs")))
         if ids:
-            return Gpus(True, len(ids), ids, place)
+            return VisibleGpus(True, len(ids), ids, place)
         count = request.get("Count")
-        return Gpus(True, count if isinstance(count, int) and count >= 0 else None, (), place)
-    return Gpus("nvidia" in str(host.get("Runtime", "")), None, (), place)
+        return VisibleGpus(
+            True, count if isinstance(count, int) and count >= 0 else None, (), place
+        )
+    return VisibleGpus("nvidia" in str(host.get("Runtime", "")), None, (), place)
 
 
 def _ports(host: dict[str, Any], place: Place) -> list[Port]:

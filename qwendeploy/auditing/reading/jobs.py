@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from qwendeploy.auditing.reading.docker_run import server_of_words
-from qwendeploy.auditing.reading.launch import Container, Launch
+from qwendeploy.auditing.reading.launch import Container, ForeignLaunch
 from qwendeploy.auditing.reading.text import Word
 from qwendeploy.auditing.reading.yaml_tree import Tree
 
@@ -33,7 +33,7 @@ def is_json_job(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[") and re.search(r'"image"\s*:', text) is not None
 
 
-def read_jobs(trees: list[Tree]) -> list[Launch]:
+def read_jobs(trees: list[Tree]) -> list[ForeignLaunch]:
     """Return the engine servers of all documents; other containers are left out."""
     found = (_launch(*one) for tree in trees for one in _containers(tree, tree.root, {}, 0))
     return [launch for launch in found if launch.engine != "other"]
@@ -57,7 +57,7 @@ def _containers(
         yield from _containers(tree, item, around, depth + 1)
 
 
-def _launch(tree: Tree, node: Node, fields: Fields, around: Fields) -> Launch:
+def _launch(tree: Tree, node: Node, fields: Fields, around: Fields) -> ForeignLaunch:
     both = {**around, **fields}
     image = tree.word(fields["image"])
     env = {
@@ -74,7 +74,7 @@ def _launch(tree: Tree, node: Node, fields: Fields, around: Fields) -> Launch:
         shared_memory=True if ipc is not None and ipc.text == "host" else None,
         opaque=True,
     )
-    return Launch(
+    return ForeignLaunch(
         tree.place(node),
         "docker",
         engine,

@@ -17,10 +17,10 @@ from qwendeploy.auditing.reading.config_maps import (
 from qwendeploy.auditing.reading.docker_run import server_of_words
 from qwendeploy.auditing.reading.launch import (
     Container,
-    Gpus,
-    Launch,
+    ForeignLaunch,
     Port,
     Supervision,
+    VisibleGpus,
     enough_shared_memory,
     repeated_program,
 )
@@ -39,7 +39,7 @@ def is_manifest(tree: Tree) -> bool:
     return "kind" in fields and "apiVersion" in fields
 
 
-def read_manifests(trees: list[Tree]) -> list[Launch]:
+def read_manifests(trees: list[Tree]) -> list[ForeignLaunch]:
     """Return the engine servers of all manifests of a file."""
     published = any(_published(tree) for tree in trees)
     maps = config_maps(trees)
@@ -111,7 +111,7 @@ def _containers(
 
 def _launch(
     tree: Tree, pod: Node, node: Node, maps: Maps, published: bool, link: Place | None
-) -> Launch:
+) -> ForeignLaunch:
     place = tree.place(node)
     image = tree.word(tree.at(node, "image"))
     env, unread = container_environment(tree, node, maps)
@@ -138,7 +138,7 @@ def _launch(
         published_by_cluster=published,
         workdir=tree.word(tree.at(node, "workingDir")),
     )
-    return Launch(
+    return ForeignLaunch(
         place,
         "kubernetes",
         engine,
@@ -190,15 +190,15 @@ def _substituted(text: str, env: Mapping[str, Word]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _gpus(tree: Tree, node: Node) -> Gpus:
+def _gpus(tree: Tree, node: Node) -> VisibleGpus:
     for group in ("limits", "requests"):
         resources = tree.mapping(tree.at(node, "resources", group))
         for name, value in resources.items():
             word = tree.word(value)
             if name in _GPU_RESOURCES or name.startswith("nvidia.com/mig"):
                 count = whole_number(word.text) if word else None
-                return Gpus(count != 0, count, (), tree.place(value))
-    return Gpus(False, 0, (), tree.place(node))
+                return VisibleGpus(count != 0, count, (), tree.place(value))
+    return VisibleGpus(False, 0, (), tree.place(node))
 
 
 def _ports(tree: Tree, node: Node) -> Iterator[Port]:

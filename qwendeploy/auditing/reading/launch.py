@@ -24,7 +24,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Gpus:
+class VisibleGpus:
     """The GPUs that a container is given."""
 
     passed: bool
@@ -39,7 +39,7 @@ class Container:
     """How the server is boxed; ``None`` fields are not stated."""
 
     image: Word | None
-    gpus: Gpus | None = None
+    gpus: VisibleGpus | None = None
     """``None``: the file does not say how it is run (a Dockerfile)."""
     ports: tuple[Port, ...] = ()
     volumes: tuple[Word, ...] = ()
@@ -87,7 +87,7 @@ class Supervision:
 
 
 @dataclass(frozen=True)
-class Service:
+class ManagedService:
     """What a service manager makes of the command that it starts; ``None`` is not stated."""
 
     kind: Word | None = None
@@ -110,7 +110,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ForeignLaunch:
     """One server start as written. ``arguments`` follow the engine's own command."""
 
     place: Place
@@ -135,7 +135,7 @@ class Launch:
     supervision: Supervision | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts that the same source puts into the container, by their paths there."""
-    service: Service | None = None
+    service: ManagedService | None = None
     """The unit or quadlet that starts it."""
     stays: bool = True
     """It goes on while what follows in the same text starts."""
@@ -292,25 +292,25 @@ def enough_shared_memory(size: Word | None) -> bool:
     return float(match[1]) * _BINARY[match[2]] >= LEAST_SHARED_MIB * 2**20
 
 
-def parse_gpus(text: str, place: Place) -> Gpus:
+def parse_gpus(text: str, place: Place) -> VisibleGpus:
     """Return what docker's ``--gpus`` value hands in."""
     body = text.strip().strip("\"'")
     fields = dict(part.split("=", 1) for part in re.split(r",(?=[a-z]+=)", body) if "=" in part)
     devices = fields.get("device", "")
     if devices:
         names = tuple(name for name in devices.strip("\"'").split(",") if name)
-        return Gpus(True, len(names), names, place)
+        return VisibleGpus(True, len(names), names, place)
     amount = fields.get("count", body)
     count = whole_number(amount)
     if count is not None:
-        return Gpus(count > 0, count, (), place)
-    return Gpus(True, None, (), place)
+        return VisibleGpus(count > 0, count, (), place)
+    return VisibleGpus(True, None, (), place)
 
 
 _NODE = re.compile(r"/dev/nvidia(\d{1,3})(?=:|$)")
 
 
-def nvidia_devices(devices: tuple[Word, ...]) -> Gpus | None:
+def nvidia_devices(devices: tuple[Word, ...]) -> VisibleGpus | None:
     """Return the GPUs handed in as CDI or device nodes, ``None`` if there are none."""
     names = [
         word.text.split("nvidia.com/gpu=", 1)[1]
@@ -320,10 +320,10 @@ def nvidia_devices(devices: tuple[Word, ...]) -> Gpus | None:
     if names:
         place = devices[0].place
         if "all" in names:
-            return Gpus(True, None, (), place)
-        return Gpus(True, len(names), tuple(names), place)
+            return VisibleGpus(True, None, (), place)
+        return VisibleGpus(True, len(names), tuple(names), place)
     nodes = [(match[1], word) for word in devices if (match := _NODE.match(word.text))]
     if nodes:
-        return Gpus(True, len(nodes), tuple(index for index, _ in nodes), nodes[0][1].place)
+        return VisibleGpus(True, len(nodes), tuple(index for index, _ in nodes), nodes[0][1].place)
     amd = [word for word in devices if word.text.startswith("/dev/kfd")]
-    return Gpus(True, None, (), amd[0].place) if amd else None
+    return VisibleGpus(True, None, (), amd[0].place) if amd else None

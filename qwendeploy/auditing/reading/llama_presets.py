@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qwendeploy.auditing.reading.config_file import UNREAD, Reader
-from qwendeploy.auditing.reading.launch import Launch, mount_of
+from qwendeploy.auditing.reading.launch import ForeignLaunch, mount_of
 from qwendeploy.auditing.reading.text import Place, Word
 from qwendeploy.engines.llama_cpp.flags import LlamaFlag, find_llama_flag, flags_by_variable
 
@@ -21,7 +21,7 @@ _SECTION = re.compile(r"^\s*\[([^\]]+)\]\s*$")
 _OFF = {"false", "off", "0", "no", "disabled"}
 
 
-def with_presets(launch: Launch, read: Reader) -> list[Launch]:
+def with_presets(launch: ForeignLaunch, read: Reader) -> list[ForeignLaunch]:
     """Return a launch for each model of the preset file, the launch itself where there is none."""
     if launch.engine != "llama.cpp":
         return [launch]

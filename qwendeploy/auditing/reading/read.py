@@ -28,7 +28,7 @@ from qwendeploy.auditing.reading.fenced_text import fenced_blocks, is_page
 from qwendeploy.auditing.reading.inspect_container import is_inspection, read_inspection
 from qwendeploy.auditing.reading.jobs import is_json_job, read_jobs
 from qwendeploy.auditing.reading.kubernetes import is_manifest, read_manifests
-from qwendeploy.auditing.reading.launch import Launch, program_in, server_in
+from qwendeploy.auditing.reading.launch import ForeignLaunch, program_in, server_in
 from qwendeploy.auditing.reading.llama_presets import with_presets
 from qwendeploy.auditing.reading.shell import Command, commands
 from qwendeploy.auditing.reading.systemd import is_unit, read_unit
@@ -64,7 +64,7 @@ _OTHER_SERVERS = (
 """Servers whose launches are named when they are met."""
 
 
-def read_launches(path: Path) -> list[Launch]:
+def read_launches(path: Path) -> list[ForeignLaunch]:
     """Return every server launch of a file, or of the files in a directory (not below it).
 
     Raises:
@@ -72,7 +72,7 @@ def read_launches(path: Path) -> list[Launch]:
     """
     if not path.is_dir():
         return read_launch_text(read_text(path), str(path), path.parent)
-    launches: list[Launch] = []
+    launches: list[ForeignLaunch] = []
     problems: list[UserError] = []
     candidates = [
         entry
@@ -95,12 +95,12 @@ def read_launches(path: Path) -> list[Launch]:
     return launches[:MOST_LAUNCHES]
 
 
-def read_launch_bytes(raw: bytes, name: str) -> list[Launch]:
+def read_launch_bytes(raw: bytes, name: str) -> list[ForeignLaunch]:
     """Return every server launch of a stream such as standard input. Raises as above."""
     return read_launch_text(decode(raw, name), name, None)
 
 
-def read_launch_text(text: str, file: str, directory: Path | None = None) -> list[Launch]:
+def read_launch_text(text: str, file: str, directory: Path | None = None) -> list[ForeignLaunch]:
     """Return every server launch of a text. Environment files are read beside it only.
 
     Raises:
@@ -122,13 +122,13 @@ def read_launch_text(text: str, file: str, directory: Path | None = None) -> lis
     return [model for launch in read for model in with_presets(launch, beside_it)]
 
 
-def _read(text: str, file: str, directory: Path | None) -> list[Launch]:
+def _read(text: str, file: str, directory: Path | None) -> list[ForeignLaunch]:
     if is_page(text, file):
         return list(_read_page(text, file, directory))
     return _read_one(text, file, directory)
 
 
-def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
+def _read_one(text: str, file: str, directory: Path | None) -> list[ForeignLaunch]:
     env_files = beside(directory) if directory is not None else no_env_files
     if is_inspection(text):
         return read_inspection(text, file)
@@ -147,7 +147,7 @@ def _read_one(text: str, file: str, directory: Path | None) -> list[Launch]:
 
 def _of_script(
     text: str, file: str, directory: Path | None, env_files: EnvFiles
-) -> Iterator[Launch]:
+) -> Iterator[ForeignLaunch]:
     """Yield the launches of units and compose files that a script writes, then its own."""
     found = False
     for body in written_files(text):
@@ -180,7 +180,7 @@ def _drop_ins(file: str, directory: Path | None) -> list[tuple[str, str]]:
     return found
 
 
-def _read_page(text: str, file: str, directory: Path | None) -> Iterator[Launch]:
+def _read_page(text: str, file: str, directory: Path | None) -> Iterator[ForeignLaunch]:
     """Yield the launches of a page's fenced blocks, which are alternatives to each other.
 
     A block that is no launch is passed over.
@@ -197,7 +197,9 @@ _DATA = ("yaml", "yml", "json", "toml", "text", "python", "jsonc", "diff")
 """Languages of blocks that hold no shell commands."""
 
 
-def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles) -> list[Launch]:
+def _read_yaml(
+    text: str, file: str, directory: Path | None, env_files: EnvFiles
+) -> list[ForeignLaunch]:
     trees = read_yaml(text, file)
     manifests = [tree for tree in trees if is_manifest(tree)]
     if manifests:
@@ -217,8 +219,8 @@ def _read_yaml(text: str, file: str, directory: Path | None, env_files: EnvFiles
     ]
 
 
-def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[Launch]:
-    launch: Launch | None = None
+def _read_shell(text: str, file: str, env_files: EnvFiles) -> Iterator[ForeignLaunch]:
+    launch: ForeignLaunch | None = None
     installed: str | None = None
     for command in commands(text, file):
         installed = _pinned(command.words) or installed
@@ -244,7 +246,7 @@ def _pinned(words: tuple[Word, ...]) -> str | None:
     return next((text for text in stated if parse_version(text)), None)
 
 
-def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[Launch]:
+def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[ForeignLaunch]:
     launch = read_container_run(command.words, env_files)
     if launch is not None:
         if launch.engine != "other":
@@ -253,7 +255,7 @@ def _of_command(command: Command, env_files: EnvFiles, depth: int) -> Iterator[L
     found = server_in(command.words)
     if found is not None:
         env = {**command.exported, **command.prefix, **_env_words(command.words)}
-        yield Launch(
+        yield ForeignLaunch(
             command.words[0].place,
             "none",
             found[0],

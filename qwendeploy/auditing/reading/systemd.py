@@ -18,9 +18,9 @@ from qwendeploy.auditing.reading.docker_run import (
 )
 from qwendeploy.auditing.reading.launch import (
     Container,
-    Gpus,
-    Launch,
-    Service,
+    ForeignLaunch,
+    ManagedService,
+    VisibleGpus,
     enough_shared_memory,
     nvidia_devices,
     parse_port,
@@ -109,7 +109,7 @@ def read_unit(
     file: str,
     env_files: EnvFiles = no_env_files,
     drop_ins: Sequence[tuple[str, str]] = (),
-) -> list[Launch]:
+) -> list[ForeignLaunch]:
     """Return the servers that a unit or quadlet starts; drop-ins are (name, text), in order.
 
     Raises:
@@ -175,8 +175,8 @@ def _seconds(word: Word | None) -> float:
 
 
 def _service(
-    unit: Unit, line: Word, words: tuple[Word, ...], shell: tuple[Word, ...], launch: Launch
-) -> Service:
+    unit: Unit, line: Word, words: tuple[Word, ...], shell: tuple[Word, ...], launch: ForeignLaunch
+) -> ManagedService:
     def last(key: str) -> Word | None:
         return unit.last("Service", key)
 
@@ -198,7 +198,7 @@ def _service(
     odd = [word for word in odd if not word.text.startswith(("%", "$"))]
     if not scripted:
         odd += [word for word in words[1:] if word.text.startswith("~")]
-    return Service(
+    return ManagedService(
         kind=last("Type"),
         patience_s=_seconds(last("TimeoutStartSec") or last("TimeoutSec")),
         hides=tuple(hides),
@@ -211,7 +211,7 @@ def _service(
     )
 
 
-def _detached(words: tuple[Word, ...], launch: Launch) -> bool:
+def _detached(words: tuple[Word, ...], launch: ForeignLaunch) -> bool:
     """Say whether the words run a container that the client leaves."""
     image = launch.container.image.text if launch.container and launch.container.image else None
     texts = [word.text for word in words]
@@ -219,14 +219,16 @@ def _detached(words: tuple[Word, ...], launch: Launch) -> bool:
     return any(text == "--detach" or re.fullmatch(r"-[itPq]*d[itPq]*", text) for text in before)
 
 
-def _launch(words: tuple[Word, ...], env: Mapping[str, Word], env_files: EnvFiles) -> Launch | None:
+def _launch(
+    words: tuple[Word, ...], env: Mapping[str, Word], env_files: EnvFiles
+) -> ForeignLaunch | None:
     launch = read_container_run(words, env_files)
     if launch is not None:
         return launch
     found = server_in(words)
     if found is not None:
         program = program_in(words, found[1])
-        return Launch(words[0].place, "none", found[0], found[1], env, program=program)
+        return ForeignLaunch(words[0].place, "none", found[0], found[1], env, program=program)
     script = shell_script(words)
     if script is None:
         return None
@@ -279,7 +281,7 @@ def _environment(
     return env, unread
 
 
-def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
+def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[ForeignLaunch]:
     section = "Container"
     image = unit.last(section, "Image")
     env, unread = _environment(unit, section, env_files)
@@ -312,7 +314,7 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
     size = unit.last(section, "ShmSize") or extra.single.get("--shm-size")
     container = Container(
         image=image,
-        gpus=extra.gpus or nvidia_devices(devices) or Gpus(False, 0, (), place),
+        gpus=extra.gpus or nvidia_devices(devices) or VisibleGpus(False, 0, (), place),
         ports=(*(port for port in ports if port is not None), *extra.ports),
         volumes=(*unit.all(section, "Volume"), *unit.all(section, "Mount"), *extra.volumes),
         network=unit.last(section, "Network") or extra.single.get("--network"),
@@ -320,14 +322,14 @@ def _read_quadlet(unit: Unit, env_files: EnvFiles) -> list[Launch]:
         devices=devices,
     )
     notice = unit.last(section, "Notify")
-    service = Service(
+    service = ManagedService(
         kind=notice if notice is not None and notice.text == "healthy" else None,
         patience_s=_seconds(unit.last("Service", "TimeoutStartSec")),
         direct=False,
     )
     name = unit.last(section, "ContainerName")
     return [
-        Launch(
+        ForeignLaunch(
             place,
             "podman",
             engine,

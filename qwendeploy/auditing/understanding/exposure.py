@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.understanding.llama_settings import LlamaSettings
 from qwendeploy.auditing.understanding.settings import Arguments
 
 
-def has_key(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> bool:
+def has_key(launch: ForeignLaunch, arguments: Arguments, llama: LlamaSettings | None) -> bool:
     """Say whether the server asks for a key."""
     if llama is not None:
         return any(llama.last(flag) is not None for flag in ("--api-key", "--api-key-file"))
@@ -18,7 +18,9 @@ def has_key(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -
     return word is not None and bool(word.text)
 
 
-def exposure(launch: Launch, arguments: Arguments, llama: LlamaSettings | None) -> tuple[str, str]:
+def exposure(
+    launch: ForeignLaunch, arguments: Arguments, llama: LlamaSettings | None
+) -> tuple[str, str]:
     """Return the address that reaches the server and who can."""
     # vLLM listens on every interface unless told; llama-server and SGLang on the loopback.
     default = "0.0.0.0" if launch.engine in ("vllm", "other") else "127.0.0.1"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from qwendeploy.auditing.understanding.settings import Arguments, Setting, json_keys
+from qwendeploy.auditing.understanding.settings import Arguments, ReadSetting, json_keys
 
 _LEVELS = ("-O", "--optimization-level")
 
 
-def graph_mode(arguments: Arguments) -> tuple[str, Setting] | None:
+def graph_mode(arguments: Arguments) -> tuple[str, ReadSetting] | None:
     """Return the CUDA graph mode that is asked for and where, ``None`` for the engine's own.
 
     Level 0 neither compiles nor captures (vLLM documentation, optimization levels).
@@ -29,7 +29,7 @@ def graph_mode(arguments: Arguments) -> tuple[str, Setting] | None:
     return None
 
 
-def capture_sizes(setting: Setting) -> list[int]:
+def capture_sizes(setting: ReadSetting) -> list[int]:
     """Return the step sizes that a setting names for capture, none if it names no sizes."""
     text = setting.value or ""
     if setting.name.startswith("--compilation-config") and "capture_size" not in (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwendeploy.auditing.reading.text import Place, Word
-from qwendeploy.engines.vllm.flags import FlagStatus, Status, flag_status
+from qwendeploy.engines.vllm.flags import FlagStatus, ReleaseStatus, flag_status
 
 SPEC = "--speculative-config"
 SHORTCUTS = {
@@ -22,7 +22,7 @@ SHORTCUTS = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReadSetting:
     """One flag as written; ``value`` is ``None`` for a switch, ``status`` the release's answer."""
 
     name: str
@@ -36,7 +36,7 @@ class Setting:
     @property
     def known(self) -> bool:
         """Whether the release takes the flag."""
-        return self.status.status is Status.KNOWN
+        return self.status.status is ReleaseStatus.KNOWN
 
     @property
     def lacking(self) -> bool:
@@ -54,12 +54,12 @@ class Setting:
 class Arguments:
     """All settings in order, and the positional model."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ReadSetting, ...]
     model: Word | None
     strays: tuple[Word, ...] = ()
     """Positional words after the model, which the engine refuses."""
 
-    def last(self, name: str) -> Setting | None:
+    def last(self, name: str) -> ReadSetting | None:
         """Return the setting that counts: the last of its name."""
         found = [setting for setting in self.settings if setting.name == name]
         return found[-1] if found else None
@@ -79,7 +79,7 @@ class Arguments:
 
 def read_arguments(words: tuple[Word, ...], engine_version: str | None, *, fork: bool) -> Arguments:
     """Return vLLM's arguments; a flag nobody knows takes the next word if that is no flag."""
-    settings: list[Setting] = []
+    settings: list[ReadSetting] = []
     model: Word | None = None
     strays: list[Word] = []
     index = 0
@@ -122,7 +122,7 @@ the rest is judged as it was meant; that it is misspelt stays a finding."""
 def _meant(status: FlagStatus, engine_version: str | None, fork: bool) -> FlagStatus:
     """Return the status of the flag that was meant: the nearest one where the name is a slip."""
     near = status.nearest
-    if status.status is not Status.UNKNOWN or near is None or "." in status.asked:
+    if status.status is not ReleaseStatus.UNKNOWN or near is None or "." in status.asked:
         return status
     name = status.asked.replace("_", "-").lower()
     if difflib.SequenceMatcher(None, name, near).ratio() < _MISSPELT:
@@ -155,7 +155,7 @@ def _takes_value(status: FlagStatus, words: tuple[Word, ...], index: int) -> boo
 
 def _setting(
     spelt: str, values: list[str], place: Place, status: FlagStatus, meant: FlagStatus
-) -> Setting:
+) -> ReadSetting:
     name = spelt.replace("_", "-") if spelt.startswith("--") else spelt
     value = " ".join(values) if values else None
     row = meant.row
@@ -166,7 +166,7 @@ def _setting(
         name = row.name + (dotted[1] if dotted else "")
         if meant.negative and value is None:
             value = "false"
-    return Setting(name, value, place, spelt, status, tuple(values))
+    return ReadSetting(name, value, place, spelt, status, tuple(values))
 
 
 @dataclass(frozen=True)

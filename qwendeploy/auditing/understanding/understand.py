@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from qwendeploy.auditing.reading.checkpoint_names import NamedCheckpoint, host_path, name_checkpoint
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.text import Place, Word, whole_number
 from qwendeploy.auditing.understanding.context import Context, card_sizes
 from qwendeploy.auditing.understanding.exposure import exposure, has_key
@@ -16,7 +16,7 @@ from qwendeploy.auditing.understanding.graphs import capture_sizes, graph_mode
 from qwendeploy.auditing.understanding.llama_settings import LlamaSettings, read_llama
 from qwendeploy.auditing.understanding.settings import (
     Arguments,
-    Setting,
+    ReadSetting,
     SpecConfig,
     read_arguments,
     read_spec_config,
@@ -64,7 +64,7 @@ class Effective:
 class Understood:
     """A launch with everything that can be said of it without running it."""
 
-    launch: Launch
+    launch: ForeignLaunch
     context: Context
     image: str | None
     image_row: ImageRow | None
@@ -100,7 +100,7 @@ class Understood:
         return known.place if known is not None and known.place else self.launch.place
 
 
-def understand(launch: Launch, context: Context) -> Understood:
+def understand(launch: ForeignLaunch, context: Context) -> Understood:
     """Return the launch understood; nothing in it is executed or looked up on a network."""
     image = _image(launch)
     row = find_image(image) if image else None
@@ -145,7 +145,7 @@ def understand(launch: Launch, context: Context) -> Understood:
     )
 
 
-def _image(launch: Launch) -> str | None:
+def _image(launch: ForeignLaunch) -> str | None:
     if launch.container is None or launch.container.image is None:
         return None
     return launch.container.image.text.removeprefix("docker.io/")
@@ -181,7 +181,7 @@ class _Values:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: ForeignLaunch,
         context: Context,
         arguments: Arguments,
         version: str | None,
@@ -247,7 +247,9 @@ class _Values:
         self._size("kv_cache_bytes", "--kv-cache-memory-bytes", None)
         return self.found
 
-    def _set(self, name: str, value: Value | None, setting: Setting | None, why: str = "") -> None:
+    def _set(
+        self, name: str, value: Value | None, setting: ReadSetting | None, why: str = ""
+    ) -> None:
         if value is None or (setting is None and self.launch.open_ended):
             return
         place = setting.place if setting is not None else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import takewhile
 from math import prod
 
-from qwendeploy.auditing.reading.launch import Launch
+from qwendeploy.auditing.reading.launch import ForeignLaunch
 from qwendeploy.auditing.reading.text import whole_number
 from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.auditing.understanding.settings import Arguments
@@ -17,7 +17,7 @@ MOST_CARDS = 64
 """Cards of a box that are told apart; ``--gpus`` takes as many."""
 
 
-def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | None:
+def gpus_of(launch: ForeignLaunch, context: Context, arguments: Arguments) -> int | None:
     """Return how many cards the server may use, ``None`` if neither machine nor launch says.
 
     Where a variable of a loop or a template picks them, they are as many as the layout needs.
@@ -29,7 +29,7 @@ def gpus_of(launch: Launch, context: Context, arguments: Arguments) -> int | Non
     return _reached_gpus(arguments, count)
 
 
-def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Context:
+def used_cards(launch: ForeignLaunch, context: Context, arguments: Arguments) -> Context:
     """Return the context with the cards that the server uses, where the machine's are unlike.
 
     Of those that container and variables leave, the engine takes the first ones; CUDA counts the
@@ -63,7 +63,7 @@ def used_cards(launch: Launch, context: Context, arguments: Arguments) -> Contex
 _LISTED = re.compile(r"[\w./:-]{1,80}(,[\w./:-]{1,80}){0,63}")
 
 
-def card_names(launch: Launch) -> tuple[str, ...] | None:
+def card_names(launch: ForeignLaunch) -> tuple[str, ...] | None:
     """Return the cards that a launch sees in its own order, ``None`` for all of the machine.
 
     ``CUDA_VISIBLE_DEVICES`` counts within what the container is given; ``NVIDIA_VISIBLE_DEVICES``
@@ -79,7 +79,7 @@ def card_names(launch: Launch) -> tuple[str, ...] | None:
     return tuple(handed[index] for index in indices if index is not None and index < len(handed))
 
 
-def _handed_names(launch: Launch) -> tuple[str, ...] | None:
+def _handed_names(launch: ForeignLaunch) -> tuple[str, ...] | None:
     if launch.container is None:
         return None
     gpus = launch.container.gpus
@@ -96,7 +96,7 @@ def card_order(name: str) -> tuple[int, str]:
     return (number, "") if number is not None else (MOST_CARDS, name)
 
 
-def _listed(launch: Launch, name: str) -> tuple[str, ...] | None:
+def _listed(launch: ForeignLaunch, name: str) -> tuple[str, ...] | None:
     word = launch.env.get(name)
     text = word.text.strip() if word is not None else ""
     if not _LISTED.fullmatch(text) or text.lower() in ("all", "none", "void", "-1"):
@@ -109,7 +109,7 @@ def _pace(gpu: Gpu) -> tuple[int, ...]:
     return (*capability, gpu.memory_mib or 0)
 
 
-def _handed_in(launch: Launch, cards: list[Gpu]) -> list[Gpu]:
+def _handed_in(launch: ForeignLaunch, cards: list[Gpu]) -> list[Gpu]:
     """Return the cards that the container is given, all of them where it does not say by index."""
     gpus = launch.container.gpus if launch.container else None
     indices = [whole_number(name) for name in gpus.devices] if gpus is not None else []
@@ -118,14 +118,14 @@ def _handed_in(launch: Launch, cards: list[Gpu]) -> list[Gpu]:
     return _picked(launch, "NVIDIA_VISIBLE_DEVICES", cards) if launch.container else cards
 
 
-def _picked(launch: Launch, name: str, cards: list[Gpu]) -> list[Gpu]:
+def _picked(launch: ForeignLaunch, name: str, cards: list[Gpu]) -> list[Gpu]:
     word = launch.env.get(name)
     if word is None or not re.fullmatch(r"\d{1,3}(,\d{1,3})*", word.text.strip()):
         return cards
     return [cards[int(part)] for part in word.text.strip().split(",") if int(part) < len(cards)]
 
 
-def _visible_gpus(launch: Launch, context: Context) -> int | None:
+def _visible_gpus(launch: ForeignLaunch, context: Context) -> int | None:
     count = len(context.machine.gpus) if context.machine is not None else None
     gpus = launch.container.gpus if launch.container else None
     if gpus is not None and gpus.passed and gpus.count is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from qwendeploy.documents import Option
 from qwendeploy.engines.interface import Engine, Flags, Refusal, Spelled
 from qwendeploy.engines.vllm.flags import (
-    Status,
+    ReleaseStatus,
     flag_status,
     spec_config_problems,
     value_problem,
@@ -48,7 +48,7 @@ def _refusal(option: Option, name: str, value: str | None) -> Refusal | None:
     if not found.checked:
         return None
     version = f"vLLM {option.engine_version}"
-    if found.status is not Status.KNOWN or found.row is None:
+    if found.status is not ReleaseStatus.KNOWN or found.row is None:
         near = f"; nearest: {found.nearest}" if found.nearest else ""
         return Refusal("name", f"{version} has no {name}{near}")
     problem = value_problem(found.row, value)
@@ -63,7 +63,7 @@ def _refusal(option: Option, name: str, value: str | None) -> Refusal | None:
 def _ending(option: Option, seconds: int) -> Flags:
     """Return ``--shutdown-timeout`` where the release was read and has it."""
     known = flag_status("--shutdown-timeout", option.engine_version, option.fork)
-    has = known.checked and known.status is Status.KNOWN
+    has = known.checked and known.status is ReleaseStatus.KNOWN
     return (("--shutdown-timeout", str(seconds)),) if has else ()
 
 

@@ -76,7 +76,7 @@ class ForkRow:
     source: str
 
 
-class Status(StrEnum):
+class ReleaseStatus(StrEnum):
     """What a release does with a name."""
 
     KNOWN = "known"
@@ -91,7 +91,7 @@ class FlagStatus:
     """Answer for one name and release."""
 
     asked: str
-    status: Status
+    status: ReleaseStatus
     checked: bool
     """The release itself was read; otherwise the answer is the nearest release's."""
     row: FlagRow | None = None
@@ -107,10 +107,10 @@ class FlagStatus:
         near = f"; nearest: {self.nearest}" if self.nearest else ""
         doubt = "" if self.checked else " (this release was not read)"
         return {
-            Status.KNOWN: f"{self.asked} is known{doubt}",
-            Status.UNKNOWN: f"{self.asked} is in no release read{near}{doubt}",
-            Status.REMOVED: f"{self.asked} was last in {self.until}{near}{doubt}",
-            Status.NOT_YET: f"{self.asked} appears with {self.since}{near}{doubt}",
+            ReleaseStatus.KNOWN: f"{self.asked} is known{doubt}",
+            ReleaseStatus.UNKNOWN: f"{self.asked} is in no release read{near}{doubt}",
+            ReleaseStatus.REMOVED: f"{self.asked} was last in {self.until}{near}{doubt}",
+            ReleaseStatus.NOT_YET: f"{self.asked} appears with {self.since}{near}{doubt}",
         }[self.status]
 
 
@@ -184,7 +184,7 @@ def flag_status(
     """
     name = normalise(flag) if kind == "flag" else flag
     if name in ("-O", "--help", "-h"):
-        return FlagStatus(flag, Status.KNOWN, True)
+        return FlagStatus(flag, ReleaseStatus.KNOWN, True)
     if fork:
         return _fork_status(flag, name, kind)
     release, checked = read_release(engine_version)
@@ -195,19 +195,21 @@ def flag_status(
         name = _spelling(here[0], name) if here else name
     if here:
         negative = name in (here[0].negatives or "").split()
-        return FlagStatus(flag, Status.KNOWN, checked, here[0], negative, since=here[0].since)
+        return FlagStatus(
+            flag, ReleaseStatus.KNOWN, checked, here[0], negative, since=here[0].since
+        )
     if name in GONE:
         until, near = GONE[name]
-        return FlagStatus(flag, Status.REMOVED, checked, nearest=near, until=until)
+        return FlagStatus(flag, ReleaseStatus.REMOVED, checked, nearest=near, until=until)
     nearest = _nearest(name, release, kind)
     later = [row for row in rows if Version(row.since) > release]
     if later:
         since = min(later, key=lambda row: Version(row.since)).since
-        return FlagStatus(flag, Status.NOT_YET, checked, nearest=nearest, since=since)
+        return FlagStatus(flag, ReleaseStatus.NOT_YET, checked, nearest=nearest, since=since)
     if rows:
         last = max(rows, key=lambda row: Version(row.until)).until
-        return FlagStatus(flag, Status.REMOVED, checked, nearest=nearest, until=last)
-    return FlagStatus(flag, Status.UNKNOWN, checked, nearest=nearest)
+        return FlagStatus(flag, ReleaseStatus.REMOVED, checked, nearest=nearest, until=last)
+    return FlagStatus(flag, ReleaseStatus.UNKNOWN, checked, nearest=nearest)
 
 
 def _abbreviated(name: str, release: Version) -> list[FlagRow]:
@@ -251,10 +253,10 @@ def _fork_status(flag: str, name: str, kind: Kind) -> FlagStatus:
     around = [row for row in rows if Version(row.until) >= low and Version(row.since) <= high]
     if around:
         negative = name in (around[-1].negatives or "").split()
-        return FlagStatus(flag, Status.KNOWN, False, around[-1], negative)
+        return FlagStatus(flag, ReleaseStatus.KNOWN, False, around[-1], negative)
     if any(row.kind == kind and row.name == name for row in fork_rows()):
-        return FlagStatus(flag, Status.KNOWN, False)
-    return FlagStatus(flag, Status.UNKNOWN, False, nearest=_nearest(name, high, kind))
+        return FlagStatus(flag, ReleaseStatus.KNOWN, False)
+    return FlagStatus(flag, ReleaseStatus.UNKNOWN, False, nearest=_nearest(name, high, kind))
 
 
 @cache
@@ -361,7 +363,7 @@ def spec_config_problems(
     problems: list[tuple[str, FlagStatus | str]] = []
     for key, value in config.items():
         status = flag_status(key, engine_version, fork, "spec_key")
-        if status.status is not Status.KNOWN:
+        if status.status is not ReleaseStatus.KNOWN:
             problems.append((key, status))
             continue
         if status.row is None or fork:

@@ -9,9 +9,9 @@ from qwendeploy.errors import EnvironmentProblem, NoPlan
 from qwendeploy.hardware.catalogue import Catalogue
 from qwendeploy.hardware.checks.findings import (
     DockerState,
+    DoctorFinding,
     DoctorReport,
     Examined,
-    Finding,
     Needs,
     ordered,
 )
@@ -33,7 +33,7 @@ def _processes(readings: Iterable[Reading]) -> tuple[ProcessReading, ...]:
 
 def examine(examined: Examined) -> DoctorReport:
     """Return the findings of every check that the examined's facts allow."""
-    checks: list[Callable[[Examined], Iterable[Finding]]] = [*GPU_CHECKS]
+    checks: list[Callable[[Examined], Iterable[DoctorFinding]]] = [*GPU_CHECKS]
     if examined.probe is not None:
         checks += HOST_CHECKS
     findings = [finding for check in checks for finding in check(examined)]
@@ -68,7 +68,7 @@ def doctor_here(
     if machine.gpus or any(reading.failures for reading in readings):
         return report
     devices = nvidia_devices(probe)
-    absent = Finding(
+    absent = DoctorFinding(
         id="gpu-absent",
         severity="error",
         text="no NVIDIA GPU found",

@@ -14,7 +14,7 @@ Severity = Literal["error", "warning", "info", "ok"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "info", "ok")
 
 
-class Finding(Model):
+class DoctorFinding(Model):
     """One observation: what it is, the evidence that was read, and what to do."""
 
     id: str
@@ -28,7 +28,7 @@ class Finding(Model):
 class DoctorReport(Model):
     """All findings, the gravest first."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
     machine: Machine | None = None
 
     @property
@@ -91,6 +91,6 @@ class Examined:
         return tuple(g.index for g in machine.gpus if g.health == "ok" and g.index is not None)
 
 
-def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def ordered(findings: Sequence[DoctorFinding]) -> tuple[DoctorFinding, ...]:
     """Return the findings, the gravest first, each kind in the order found."""
     return tuple(sorted(findings, key=lambda item: ORDER.index(item.severity)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qwendeploy.documents import Gpu
-from qwendeploy.hardware.checks.findings import Examined, Finding
+from qwendeploy.hardware.checks.findings import DoctorFinding, Examined
 from qwendeploy.hardware.placing import kind_of
 from qwendeploy.hardware.texts.platforms import is_windows_release
 from qwendeploy.hardware.usable import capability_of, objection
@@ -17,11 +17,11 @@ CAP_SHARE = 0.98
 """A power cap below this share of the default is lowered."""
 
 
-def check_usable(examined: Examined) -> Iterator[Finding]:
+def check_usable(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield whether the machine can serve, and which GPUs cannot."""
     machine = examined.machine
     if machine.usable is False:
-        yield Finding(
+        yield DoctorFinding(
             id="gpu-unusable",
             severity="error",
             text="no GPU of this machine can serve",
@@ -30,7 +30,7 @@ def check_usable(examined: Examined) -> Iterator[Finding]:
         )
     elif machine.usable is None and machine.gpus:
         names = ", ".join(dict.fromkeys(gpu.name or "name not shown" for gpu in machine.gpus))
-        yield Finding(
+        yield DoctorFinding(
             id="gpu-unknown",
             severity="warning",
             text="the GPU model is unknown, so it is unknown whether the GPUs can serve",
@@ -44,7 +44,7 @@ def check_usable(examined: Examined) -> Iterator[Finding]:
                 "requires_reset": f"nvidia-smi --gpu-reset -i {gpu.index}, else reboot",
                 "lost": "reboot; if it is still lost, check seating, riser and power",
             }
-            yield Finding(
+            yield DoctorFinding(
                 id="gpu-faulty",
                 severity="error" if gpu.index in examined.serving else "warning",
                 text=f"GPU {gpu.index} does not respond",
@@ -54,7 +54,7 @@ def check_usable(examined: Examined) -> Iterator[Finding]:
     yield from _named_gpus(examined)
     for missing in machine.missing_gpus:
         place = f"GPU {missing.index}" if missing.index is not None else "a GPU"
-        yield Finding(
+        yield DoctorFinding(
             id="gpu-missing",
             severity="warning",
             text=f"{place} at {missing.bus_id or 'an unknown address'} is missing",
@@ -63,13 +63,13 @@ def check_usable(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def _named_gpus(examined: Examined) -> Iterator[Finding]:
+def _named_gpus(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield requested GPUs that do not exist, and GPUs that are too old."""
     machine = examined.machine
     there = {gpu.index: gpu for gpu in machine.gpus}
     for index in examined.needs.gpu_indices:
         if machine.gpus and index not in there:
-            yield Finding(
+            yield DoctorFinding(
                 id="gpu-not-there",
                 severity="error",
                 text=f"this machine has no GPU {index}",
@@ -81,7 +81,7 @@ def _named_gpus(examined: Examined) -> Iterator[Finding]:
     for gpu in machine.gpus:
         problem = objection(gpu, machine.driver) if gpu.health == "ok" else None
         if problem is not None:
-            yield Finding(
+            yield DoctorFinding(
                 id="gpu-too-old",
                 severity="error" if gpu.index in examined.serving else "info",
                 text=f"GPU {gpu.index} cannot serve",
@@ -90,13 +90,13 @@ def _named_gpus(examined: Examined) -> Iterator[Finding]:
             )
 
 
-def check_driver(examined: Examined) -> Iterator[Finding]:
+def check_driver(examined: Examined) -> Iterator[DoctorFinding]:
     """Compare the driver with what the image's CUDA needs."""
     machine, needs = examined.machine, examined.needs
     if machine.driver is None and not machine.gpus:
         return
     if machine.driver is None:
-        yield Finding(
+        yield DoctorFinding(
             id="driver-unknown",
             severity="info",
             text="the driver version is unknown",
@@ -107,7 +107,7 @@ def check_driver(examined: Examined) -> Iterator[Finding]:
     floor, have = needs.image_min_driver, int(machine.driver.split(".")[0])
     shown = f"driver {machine.driver}" + (f", CUDA up to {machine.cuda}" if machine.cuda else "")
     if floor is not None and have < floor:
-        yield Finding(
+        yield DoctorFinding(
             id="driver-too-old",
             severity="error",
             text=f"{needs.image} needs driver {floor} or newer (CUDA {needs.image_cuda})",
@@ -115,12 +115,12 @@ def check_driver(examined: Examined) -> Iterator[Finding]:
             fix="update the driver, or use the -cu129 image of the same version (driver 525+)",
         )
     elif floor is not None:
-        yield Finding(
+        yield DoctorFinding(
             id="driver", severity="ok", text=f"the driver supports {needs.image}", evidence=shown
         )
     elif needs.newest_min_driver is not None:
         runs = have >= needs.newest_min_driver
-        yield Finding(
+        yield DoctorFinding(
             id="driver" if runs else "driver-below-newest",
             severity="ok" if runs else "warning",
             text=f"the driver {'supports' if runs else 'is too old for'} the newest upstream image",
@@ -133,7 +133,7 @@ def check_driver(examined: Examined) -> Iterator[Finding]:
         if gpu.index in examined.serving and not _is_covered(gpu, needs.image_capabilities)
     ]
     for gpu in unbuilt[:1]:
-        yield Finding(
+        yield DoctorFinding(
             id="image-lacks-architecture",
             severity="error",
             text=f"{needs.image} has no kernels for {gpu.name}",
@@ -156,7 +156,7 @@ def _is_covered(gpu: Gpu, built: tuple[str, ...]) -> bool:
     return any(major == have[0] and minor <= have[1] for major, minor in known)
 
 
-def check_memory_held(examined: Examined) -> Iterator[Finding]:
+def check_memory_held(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield GPUs whose memory other processes use, with the processes if known."""
     for gpu in examined.machine.gpus:
         if not (gpu.memory_mib and gpu.memory_used_mib) or gpu.mig:
@@ -169,7 +169,7 @@ def check_memory_held(examined: Examined) -> Iterator[Finding]:
             f"{item.name.rsplit('/', 1)[-1][:40]} ({item.memory_mib or '?'} MiB)"
             for item in programs[:4]
         )
-        yield Finding(
+        yield DoctorFinding(
             id="gpu-memory-held",
             severity="warning" if gpu.index in examined.serving else "info",
             text=f"GPU {gpu.index}: other processes use memory that the server needs",
@@ -178,12 +178,12 @@ def check_memory_held(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def check_power(examined: Examined) -> Iterator[Finding]:
+def check_power(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield lowered power limits, throttled clocks and disabled persistence mode."""
     for gpu in examined.machine.gpus:
         cap, default = gpu.power_cap_w, gpu.power_cap_default_w
         if cap and default and cap < CAP_SHARE * default:
-            yield Finding(
+            yield DoctorFinding(
                 id="power-cap-lowered",
                 severity="warning",
                 text=f"GPU {gpu.index} has a lowered power limit: predictions assume the default",
@@ -191,7 +191,7 @@ def check_power(examined: Examined) -> Iterator[Finding]:
                 fix=f"sudo nvidia-smi -i {gpu.index} -pl {default:g}, or expect lower rates",
             )
         if gpu.slowdown:
-            yield Finding(
+            yield DoctorFinding(
                 id="clock-slowdown",
                 severity="warning",
                 text=f"GPU {gpu.index} is throttled right now",
@@ -200,7 +200,7 @@ def check_power(examined: Examined) -> Iterator[Finding]:
             )
     off = [gpu.index for gpu in examined.machine.gpus if gpu.persistence is False]
     if off and examined.machine.os in ("linux", "container"):
-        yield Finding(
+        yield DoctorFinding(
             id="persistence-off",
             severity="info",
             text="persistence mode is off: the driver unloads when idle and loads slowly",
@@ -209,13 +209,13 @@ def check_power(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def check_shape(examined: Examined) -> Iterator[Finding]:
+def check_shape(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield GPUs in MIG mode, virtual GPUs, displays and mixed GPU models."""
     machine = examined.machine
     for gpu in machine.gpus:
         if gpu.mig:
             slices = sum(item.gpu == gpu.index for item in machine.mig_devices)
-            yield Finding(
+            yield DoctorFinding(
                 id="mig-mode",
                 severity="warning",
                 text=f"GPU {gpu.index} is in MIG mode: a server can use one slice only, not the"
@@ -224,7 +224,7 @@ def check_shape(examined: Examined) -> Iterator[Finding]:
                 fix=f"sudo nvidia-smi -i {gpu.index} -mig 0 if nobody uses the slices",
             )
         if gpu.vgpu:
-            yield Finding(
+            yield DoctorFinding(
                 id="virtual-gpu",
                 severity="warning",
                 text=f"GPU {gpu.index} is virtual: its speed depends on the licence and the host",
@@ -232,7 +232,7 @@ def check_shape(examined: Examined) -> Iterator[Finding]:
                 fix="check the licence: nvidia-smi -q | grep -i licen",
             )
         if gpu.display and gpu.index in examined.serving and len(machine.gpus) > 1:
-            yield Finding(
+            yield DoctorFinding(
                 id="display-attached",
                 severity="info",
                 text=f"GPU {gpu.index} drives a display, which uses GPU memory and time",
@@ -241,7 +241,7 @@ def check_shape(examined: Examined) -> Iterator[Finding]:
             )
     kinds = {kind_of(gpu) for gpu in machine.gpus if gpu.index in examined.serving}
     if len(kinds) > 1:
-        yield Finding(
+        yield DoctorFinding(
             id="unlike-cards",
             severity="warning",
             text="mixed GPU models: speed and memory are limited by the weakest GPU",
@@ -250,7 +250,7 @@ def check_shape(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def check_links(examined: Examined) -> Iterator[Finding]:
+def check_links(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield how several GPUs are connected, and what that requires."""
     machine = examined.machine
     if len(examined.serving) < 2:
@@ -259,7 +259,7 @@ def check_links(examined: Examined) -> Iterator[Finding]:
     if machine.links.worst_pcie_path:
         evidence += f", longest PCIe path {machine.links.worst_pcie_path}"
     if machine.interconnect == "pcie" and machine.p2p == "no":
-        yield Finding(
+        yield DoctorFinding(
             id="no-peer-access",
             severity="warning",
             text="no peer access between the GPUs: transfers go through host memory",
@@ -267,7 +267,7 @@ def check_links(examined: Examined) -> Iterator[Finding]:
             fix="set NCCL_P2P_DISABLE=1 if the start hangs in NCCL; prefer replicas if they fit",
         )
     elif machine.interconnect == "unknown":
-        yield Finding(
+        yield DoctorFinding(
             id="links-unknown",
             severity="info",
             text="the interconnect between the GPUs is unknown",
@@ -275,7 +275,7 @@ def check_links(examined: Examined) -> Iterator[Finding]:
             fix="add the output of nvidia-smi topo -m",
         )
     if machine.links.worst_pcie_path == "SYS":
-        yield Finding(
+        yield DoctorFinding(
             id="across-sockets",
             severity="warning",
             text="some GPUs communicate across CPU sockets",
@@ -284,12 +284,12 @@ def check_links(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def check_platform(examined: Examined) -> Iterator[Finding]:
+def check_platform(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield the limits of WSL2, Windows and Arm hosts."""
     machine = examined.machine
     if machine.os == "wsl2":
         host = f", {machine.host_memory_mib} MiB of host memory" if machine.host_memory_mib else ""
-        yield Finding(
+        yield DoctorFinding(
             id="wsl2",
             severity="warning",
             text="WSL2: Windows reserves GPU and host memory, resets the GPU if a kernel runs"
@@ -299,7 +299,7 @@ def check_platform(examined: Examined) -> Iterator[Finding]:
             " use WSL 2.7 or newer",
         )
     elif machine.platform == "windows":
-        yield Finding(
+        yield DoctorFinding(
             id="windows",
             severity="error",
             text="the engines run on Linux only",
@@ -307,7 +307,7 @@ def check_platform(examined: Examined) -> Iterator[Finding]:
             fix="use WSL2 with Docker",
         )
     elif is_windows_release(machine.driver) and machine.platform == "unknown":
-        yield Finding(
+        yield DoctorFinding(
             id="windows-or-wsl2",
             severity="info",
             text="the driver is a Windows version: this is Windows or WSL2",
@@ -315,7 +315,7 @@ def check_platform(examined: Examined) -> Iterator[Finding]:
             fix="run doctor inside WSL2",
         )
     if machine.platform == "linux-aarch64":
-        yield Finding(
+        yield DoctorFinding(
             id="arm-host",
             severity="info",
             text="an Arm host needs an image built for arm64",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qwendeploy.hardware.checks.findings import DockerState, Examined, Finding
+from qwendeploy.hardware.checks.findings import DockerState, DoctorFinding, Examined
 from qwendeploy.hardware.live.docker_host import docker_environment, docker_host, knock
 from qwendeploy.hardware.live.machine import in_container
 from qwendeploy.hardware.live.probe import Probe
@@ -74,7 +74,7 @@ def other_runners(probe: Probe, engine: str | None) -> tuple[str, ...]:
     )
 
 
-def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
+def _unreachable(docker: DockerState, others: tuple[str, ...]) -> DoctorFinding:
     """Return the finding for an unreachable daemon: an error if nothing else can run a plan."""
     denied = "permission denied" in docker.problem.lower()
     remedy = (
@@ -84,14 +84,14 @@ def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
     )
     evidence = docker.problem or "no response"
     if not others:
-        return Finding(
+        return DoctorFinding(
             id="docker-unreachable",
             severity="error",
             text="cannot reach Docker, and podman, vllm and llama-server are not installed",
             evidence=evidence,
             fix=f"{remedy}; or install vLLM and run the script of generate -f vllm",
         )
-    return Finding(
+    return DoctorFinding(
         id="docker-unreachable",
         severity="warning",
         text=f"cannot reach Docker: 'up' does not work, but {others[0]} can run a plan",
@@ -100,7 +100,7 @@ def _unreachable(docker: DockerState, others: tuple[str, ...]) -> Finding:
     )
 
 
-def check_docker(examined: Examined) -> Iterator[Finding]:
+def check_docker(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield whether Docker is reachable and can pass GPUs to containers."""
     docker, probe = examined.docker, examined.probe
     if docker is None or probe is None:
@@ -110,7 +110,7 @@ def check_docker(examined: Examined) -> Iterator[Finding]:
         yield _unreachable(docker, others)
     else:
         evidence = f"server {docker.version}, runtimes {', '.join(docker.runtimes) or 'none'}"
-        yield Finding(id="docker", severity="ok", text="Docker is running", evidence=evidence)
+        yield DoctorFinding(id="docker", severity="ok", text="Docker is running", evidence=evidence)
     specs = [
         path
         for pattern in ("/etc/cdi/nvidia*", "/var/run/cdi/nvidia*")
@@ -118,7 +118,7 @@ def check_docker(examined: Examined) -> Iterator[Finding]:
     ]
     if "nvidia" in docker.runtimes or docker.cdi_devices or specs:
         how = "runtime nvidia" if "nvidia" in docker.runtimes else "CDI devices"
-        yield Finding(
+        yield DoctorFinding(
             id="nvidia-runtime",
             severity="ok",
             text="containers can use GPUs",
@@ -130,7 +130,7 @@ def check_docker(examined: Examined) -> Iterator[Finding]:
     hook = probe.run("nvidia-container-runtime-hook", "--version")
     toolkit = probe.run("nvidia-ctk", "--version")
     found = "nvidia-ctk is installed" if toolkit else "no nvidia-ctk"
-    yield Finding(
+    yield DoctorFinding(
         id="nvidia-runtime-absent",
         severity="warning"
         if hook or not docker.reachable or {"vllm", "llama-server"} & set(others)
@@ -151,7 +151,7 @@ def model_cache(probe: Probe) -> Path:
     return Path(probe.environ("HOME") or "/root") / ".cache/huggingface/hub"
 
 
-def check_disk(examined: Examined) -> Iterator[Finding]:
+def check_disk(examined: Examined) -> Iterator[DoctorFinding]:
     """Compare free disk with the checkpoint's download and the image."""
     probe, needs = examined.probe, examined.needs
     if probe is None:
@@ -167,7 +167,7 @@ def check_disk(examined: Examined) -> Iterator[Finding]:
         if free is None:
             continue
         short = free < size
-        yield Finding(
+        yield DoctorFinding(
             id="disk-short" if short else "disk",
             severity="error" if short else "ok",
             text=f"{'not ' if short else ''}enough disk space for {what} ({size:.0f} GiB)",
@@ -189,7 +189,7 @@ def _free_gib(place: Path) -> float | None:
     return None
 
 
-def check_shared_memory(examined: Examined) -> Iterator[Finding]:
+def check_shared_memory(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield a /dev/shm that is too small for several workers."""
     probe = examined.probe
     if probe is None or not Path("/dev/shm").is_dir():
@@ -198,7 +198,7 @@ def check_shared_memory(examined: Examined) -> Iterator[Finding]:
     if total >= SHM_MIB:
         return
     inside = in_container(probe)
-    yield Finding(
+    yield DoctorFinding(
         id="shared-memory-small",
         severity="error" if len(examined.serving) > 1 else "warning",
         text="/dev/shm is too small for NCCL and the engine's workers",
@@ -209,7 +209,7 @@ def check_shared_memory(examined: Examined) -> Iterator[Finding]:
     )
 
 
-def check_iommu(examined: Examined) -> Iterator[Finding]:
+def check_iommu(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield an IOMMU that intercepts peer traffic between PCIe GPUs: NCCL then hangs at start.
 
     Seen on two RTX PRO 6000 (vllm-project/vllm issue 33041) and two RTX 5880 (NVIDIA/nccl issue
@@ -223,7 +223,7 @@ def check_iommu(examined: Examined) -> Iterator[Finding]:
     options = " ".join(re.findall(r"\S*(?:iommu|noacs)\S*", command_line)) or "no iommu option"
     passed = re.search(r"iommu=(?:pt|off)\b|pci=noacs", command_line) is not None
     if units and not passed and not in_container(probe):
-        yield Finding(
+        yield DoctorFinding(
             id="iommu-on",
             severity="warning",
             text="the IOMMU is on: NCCL may hang at start if GPUs use peer access over PCIe",
@@ -233,7 +233,7 @@ def check_iommu(examined: Examined) -> Iterator[Finding]:
         )
 
 
-def check_port(examined: Examined) -> Iterator[Finding]:
+def check_port(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield a port that is already in use on the listen address."""
     if examined.probe is None:
         return
@@ -244,7 +244,7 @@ def check_port(examined: Examined) -> Iterator[Finding]:
             probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe_socket.bind((needs.listen, needs.port))
     except OSError as problem:
-        yield Finding(
+        yield DoctorFinding(
             id="port-in-use",
             severity="error",
             text=f"cannot listen on port {needs.port}",
@@ -265,13 +265,13 @@ def has_token(probe: Probe) -> str | None:
     )
 
 
-def check_token(examined: Examined) -> Iterator[Finding]:
+def check_token(examined: Examined) -> Iterator[DoctorFinding]:
     """Yield whether a token exists for gated repositories."""
     if examined.probe is None:
         return
     perhaps = examined.needs.perhaps_gated
     if perhaps and has_token(examined.probe) is None:
-        yield Finding(
+        yield DoctorFinding(
             id="token-absent",
             severity="info",
             text=f"{', '.join(perhaps)} is gated: a plan that uses it for drafting needs a token",
@@ -283,7 +283,7 @@ def check_token(examined: Examined) -> Iterator[Finding]:
     names = ", ".join(examined.needs.gated)
     where = has_token(examined.probe)
     if where is None:
-        yield Finding(
+        yield DoctorFinding(
             id="token-absent",
             severity="error",
             text=f"{names} is gated: downloading it needs an accepted licence and a token",
@@ -291,7 +291,7 @@ def check_token(examined: Examined) -> Iterator[Finding]:
             fix="accept the licence on its page, then export HF_TOKEN",
         )
     else:
-        yield Finding(
+        yield DoctorFinding(
             id="token",
             severity="ok",
             text=f"a Hugging Face token is set for {names}",

@@ -39,7 +39,7 @@ LARGEST_MIB = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ResultReading:
     """What a file holds: its format, the good points, and the refused ones if they were skipped."""
 
     format: str
@@ -48,7 +48,7 @@ class Reading:
     skipped: tuple[DataError, ...]
 
 
-def read_points(path: Path, *, format: str | None = None, skip_bad: bool = False) -> Reading:
+def read_points(path: Path, *, format: str | None = None, skip_bad: bool = False) -> ResultReading:
     """Return the points of a result file.
 
     Args:
@@ -72,7 +72,7 @@ def read_points(path: Path, *, format: str | None = None, skip_bad: bool = False
             bad.append(point)
     if not good:
         raise bad[0] if bad else DataError("holds no decode result", file=str(path))
-    return Reading(module.NAME, documents, tuple(good), tuple(bad))
+    return ResultReading(module.NAME, documents, tuple(good), tuple(bad))
 
 
 def _each(module: ModuleType, documents: list[Any], file: str) -> Iterator[Point | DataError]:

@@ -34,7 +34,7 @@ LOOP_FIGURES = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class LoopLimits:
     """Latency limits of a good request; ``None`` is no limit."""
 
     ttft_ms: float | None = None
@@ -72,7 +72,7 @@ class LoopSettings:
     """Length of the plateau."""
     warm_up_s: float = 900.0
     """Longest wait for every stream's first request."""
-    limits: Limits = field(default_factory=Limits)
+    limits: LoopLimits = field(default_factory=LoopLimits)
     seed: str = "loop"
 
 
