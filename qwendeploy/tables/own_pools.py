@@ -13,7 +13,7 @@ import io
 import re
 from pathlib import Path
 
-from qwendeploy.documents.files import write_text
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import UserError
 from qwendeploy.tables.own_place import POOLS as TABLE
 from qwendeploy.tables.own_place import own_directory
@@ -55,9 +55,7 @@ def add_pool(row: PoolRow, directory: Path | None = None) -> bool:
     present = own_pools(directory)
     if any(_measurement(known) == _measurement(row) for known in present):
         return False
-    place = directory or own_directory()
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / TABLE, _text((*present, row)), force=True)
+    write_file((directory or own_directory()) / TABLE, _text((*present, row)).encode())
     return True
 
 
@@ -72,7 +70,7 @@ def forget_pool(row_id: str, directory: Path | None = None) -> None:
     if len(kept) == len(present):
         listed = ", ".join(row.row_id for row in present) or "none yet"
         raise UserError(f"there is no pool {row_id!r}", hint=f"pools: {listed}")
-    write_text((directory or own_directory()) / TABLE, _text(kept), force=True)
+    write_file((directory or own_directory()) / TABLE, _text(kept).encode())
 
 
 def _measurement(row: PoolRow) -> dict[str, object]:
