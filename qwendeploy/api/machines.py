@@ -141,11 +141,11 @@ def doctor(
     Raises:
         UserError: the plan or the sources cannot be read, or the bundle exists and not ``force``.
     """
+    from qwendeploy.documents.disk import write_file
     from qwendeploy.documents.files import read_plan
     from qwendeploy.hardware.checks.bundle import bundle_bytes
     from qwendeploy.hardware.checks.doctor import doctor_files, doctor_here
     from qwendeploy.hardware.checks.findings import ordered
-    from qwendeploy.hardware.files import write_new
     from qwendeploy.planning.needs import needs_of_plan, other_cards
     from qwendeploy.tables.gpus import gpus
 
@@ -160,7 +160,7 @@ def doctor(
         findings = ordered((other, *report.findings)) if other else report.findings
         report = report.model_copy(update={"findings": findings})
     if bundle is not None:
-        write_new(bundle, bundle_bytes(report, live=not sources), force=force)
+        write_file(bundle, bundle_bytes(report, live=not sources), 0o644, force=force)
     return report
 
 

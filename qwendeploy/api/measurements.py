@@ -149,16 +149,16 @@ def export_bench(run: RunDocument, path: Path, *, force: bool = False) -> None:
 
     Raises:
         UserError: the file exists and not ``force``.
+        EnvironmentProblem: it cannot be written.
     """
     import json
 
-    from qwendeploy.errors import UserError
+    from qwendeploy.documents.disk import write_file
+    from qwendeploy.errors import EnvironmentProblem
     from qwendeploy.verification.bench_serve import bench_serve_result
-    from qwendeploy.verification.writer import write_atomically
 
-    if path.exists() and not force:
-        raise UserError("exists already", where=str(path), hint="--force overwrites it")
-    write_atomically(path, json.dumps(bench_serve_result(run), indent=1) + "\n")
+    text = json.dumps(bench_serve_result(run), indent=1) + "\n"
+    write_file(path, text.encode(), 0o644, force=force, kind=EnvironmentProblem)
 
 
 def compare(first: Path, second: Path) -> Comparison:

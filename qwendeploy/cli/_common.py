@@ -14,7 +14,8 @@ import click
 from qwendeploy import api
 from qwendeploy.api import Pins, Request
 from qwendeploy.documents import Document, Machine, Objective, Quality, Workload
-from qwendeploy.documents.files import dump_document, write_text
+from qwendeploy.documents.disk import write_file
+from qwendeploy.documents.files import dump_document
 from qwendeploy.documents.option import MOST_REQUESTS
 from qwendeploy.errors import UserError
 from qwendeploy.units import parse_tokens
@@ -393,7 +394,7 @@ def write_document(document: Document, path: Path, *, force: bool) -> None:
     """
     text = dump_document(document)
     if force or not (path.is_file() and _timeless(text) == _timeless(_text_at(path))):
-        write_text(path, text, force=force)
+        write_file(path, text.encode(), force=force)
 
 
 def _timeless(text: str) -> str:

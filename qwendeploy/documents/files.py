@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from qwendeploy.documents.base import SCHEMA_VERSION, Document
-from qwendeploy.documents.disk import write_file
 from qwendeploy.documents.plan import Plan
 from qwendeploy.errors import DataError, UserError
 
@@ -118,31 +117,6 @@ def dump_document(document: Document) -> str:
     stream = io.StringIO()
     yaml.dump(document.model_dump(mode="json", by_alias=True), stream)
     return stream.getvalue()
-
-
-def write_text(path: Path, text: str, *, force: bool) -> None:
-    """Write a file whole or not at all: complete under a temporary name, then renamed.
-
-    Raises:
-        UserError: the file exists with other content and not ``force``, or cannot be written.
-    """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        # a device would be read without end, or replaced by a file
-        raise UserError(
-            "is not a regular file", where=str(path), hint="name a file; --json prints to stdout"
-        )
-    try:
-        if path.exists() and not force and path.read_bytes() != text.encode():
-            raise UserError(
-                "exists with other content", where=str(path), hint="repeat with --force"
-            )
-        write_file(path, text.encode())
-    except OSError as problem:
-        raise UserError(
-            f"cannot be written: {problem.strerror or problem}",
-            where=str(path),
-            hint="choose another -o, or correct its permissions",
-        ) from None
 
 
 def _represent_text(representer: Any, text: str) -> Any:

@@ -178,25 +178,9 @@ def machine_document(machine: Machine, inputs: dict[str, Any] | None = None) -> 
     )
 
 
-def write_new(path: Path, data: bytes, *, force: bool = False) -> None:
-    """Write a file whole or not at all; an existing file stays unless ``force``.
-
-    Raises:
-        UserError: the file exists and not ``force``, or the place cannot be written.
-    """
-    try:
-        write_file(path, data, 0o644, replace=force)
-    except FileExistsError:
-        raise UserError("already exists", where=str(path), hint="add --force") from None
-    except OSError as problem:
-        raise UserError(
-            f"cannot be written: {problem.strerror or problem}", where=str(path)
-        ) from None
-
-
 def save_machine(
     machine: Machine, path: Path, *, force: bool = False, inputs: dict[str, Any] | None = None
 ) -> None:
     """Write the machine document that ``load_machine`` reads back to an equal machine."""
     text = dump_document(machine_document(machine, inputs))
-    write_new(path, text.encode("utf-8"), force=force)
+    write_file(path, text.encode(), 0o644, force=force)

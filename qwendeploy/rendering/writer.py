@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qwendeploy.documents.disk import FileContent, write_file, write_files
+from qwendeploy.documents.disk import FileContent, told, write_file, write_files
 from qwendeploy.errors import UserError
 from qwendeploy.rendering.page import SECRET, SECRETS_FILE
 
@@ -49,22 +49,12 @@ def write(files: Mapping[str, tuple[str, int]], directory: Path, *, force: bool)
         WouldOverwrite: a file is there with other content and ``force`` is off.
         UserError: the directory cannot be made or written.
     """
-    try:
+    with told(directory):
         directory.mkdir(parents=True, exist_ok=True)
         changed, unchanged = _compare(files, directory, force=force)
         write_files({directory / name: _content(*files[name]) for name in changed})
         for name in unchanged:
             _set_mode(directory / name, files[name][1])
-    except (FileExistsError, NotADirectoryError):
-        raise UserError("is not a directory", where=str(directory), hint="choose another -o") from (
-            None
-        )
-    except OSError as problem:
-        raise UserError(
-            f"cannot be written: {problem.strerror or problem}",
-            where=str(problem.filename or directory),
-            hint="choose another -o, or correct its permissions",
-        ) from None
     return Written(directory, tuple(changed), tuple(unchanged))
 
 
@@ -138,7 +128,7 @@ def write_secrets(
     """
     path = directory / SECRETS_FILE
     notes: list[str] = []
-    try:
+    with told(path):
         present = present_secrets(directory)
         text = present or _secrets_head(api_key, hub_token)
         held = variables(text)
@@ -158,10 +148,6 @@ def write_secrets(
         elif stat.S_IMODE(path.stat().st_mode) != SECRET:
             path.chmod(SECRET)
             notes.append(f"{path} was readable by others; its mode is 0600 now")
-    except OSError as problem:
-        raise UserError(
-            f"cannot be written: {problem.strerror or problem}", where=str(path)
-        ) from None
     return tuple(notes)
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from qwendeploy.documents.base import Model
 from qwendeploy.documents.disk import write_file
-from qwendeploy.errors import DataError
+from qwendeploy.errors import DataError, UserError
 
 COMPILED = "compiled.json"
 
@@ -95,7 +95,7 @@ def cached_files(files: tuple[Path, ...], directory: Path) -> dict[str, Any]:
     if stored is not None:
         return stored
     parsed = parse_files(files)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(UserError):
         write_file(cached, json.dumps({"digest": digest, "files": parsed}).encode())
     return parsed
 

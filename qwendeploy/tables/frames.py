@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qwendeploy.documents.files import write_text
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import UserError
 from qwendeploy.tables.catalogue import OWN_TABLES, TABLES, Table, find_table
 from qwendeploy.tables.own_place import own_directory
@@ -182,7 +182,7 @@ def save(frame: pd.DataFrame, path: Path, *, force: bool = False) -> None:
     else:
         lines = [frame.columns, ["---"] * len(frame.columns), *texts(frame).to_numpy()]
         text = "".join(f"| {' | '.join(_escaped(cell) for cell in line)} |\n" for line in lines)
-    write_text(path, text, force=True)
+    write_file(path, text.encode())
 
 
 def _escaped(cell: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qwendeploy import __version__
-from qwendeploy.documents.files import write_text
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.tables import own
 from qwendeploy.tables.decode import DecodeRow
@@ -150,9 +150,7 @@ def export(
         "imports": [_public_record(record) for record in chosen],
         "rows": [_public_row(row) for row in rows],
     }
-    if path.exists() and not force:
-        raise UserError("exists already", where=str(path), hint="--force replaces it")
-    write_text(path, json.dumps(document, indent=2) + "\n", force=True)
+    write_file(path, (json.dumps(document, indent=2) + "\n").encode(), force=force)
     return len(rows)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qwendeploy.documents.files import write_text
+from qwendeploy.documents.disk import FileContent, write_files
 from qwendeploy.errors import DataError, UserError
 from qwendeploy.tables.decode import DecodeRow
 from qwendeploy.tables.own_place import DECODE as TABLE
@@ -138,11 +138,15 @@ def _measurement(row: DecodeRow) -> tuple[Any, ...]:
 
 
 def _write(directory: Path, rows: Iterable[DecodeRow], known: Iterable[ImportRecord]) -> None:
-    """Replace table and records; each of the two is written whole."""
+    """Replace table and records, both whole."""
     document = {
         "schema": "qwendeploy/imports",
         "schema_version": "1.0",
         "imports": [dataclasses.asdict(record) for record in known],
     }
-    write_text(directory / TABLE, table_text(rows, DecodeRow), force=True)
-    write_text(directory / RECORDS, json.dumps(document, indent=2) + "\n", force=True)
+    write_files(
+        {
+            directory / TABLE: FileContent(table_text(rows, DecodeRow).encode()),
+            directory / RECORDS: FileContent((json.dumps(document, indent=2) + "\n").encode()),
+        }
+    )

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from qwendeploy.documents.files import write_text
+from qwendeploy.documents.disk import write_file
 from qwendeploy.errors import UserError
 from qwendeploy.tables.own_place import POOLS as TABLE
 from qwendeploy.tables.own_place import own_directory
@@ -54,8 +54,7 @@ def add_pool(row: PoolRow, directory: Path | None = None) -> bool:
     if any(_measurement(known) == _measurement(row) for known in present):
         return False
     place = directory or own_directory()
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / TABLE, table_text((*present, row), PoolRow), force=True)
+    write_file(place / TABLE, table_text((*present, row), PoolRow).encode())
     return True
 
 
@@ -70,7 +69,7 @@ def forget_pool(row_id: str, directory: Path | None = None) -> None:
     if len(kept) == len(present):
         listed = ", ".join(row.row_id for row in present) or "none yet"
         raise UserError(f"there is no pool {row_id!r}", hint=f"pools: {listed}")
-    write_text((directory or own_directory()) / TABLE, table_text(kept, PoolRow), force=True)
+    write_file((directory or own_directory()) / TABLE, table_text(kept, PoolRow).encode())
 
 
 def _measurement(row: PoolRow) -> dict[str, object]:

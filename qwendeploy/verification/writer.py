@@ -18,12 +18,7 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         EnvironmentProblem: the directory cannot be written.
     """
-    try:
-        write_file(path, text.encode(), 0o644)
-    except OSError as problem:
-        raise EnvironmentProblem(
-            f"cannot be written: {problem.strerror or problem}", where=str(path)
-        ) from None
+    write_file(path, text.encode(), 0o644, kind=EnvironmentProblem)
 
 
 def claim_directory(directory: Path, names: tuple[str, ...], *, force: bool) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from qwendeploy.documents.files import read_plan, write_text
+from qwendeploy.documents.disk import write_file
+from qwendeploy.documents.files import read_plan
 from qwendeploy.errors import UserError
 
 RECOMMEND = ("recommend", "--gpu", "RTX PRO 6000", "--gpus", "2")
@@ -56,7 +57,7 @@ def test_a_device_is_neither_read_nor_replaced(tmp_path: Path) -> None:
 
     for force in (False, True):
         with pytest.raises(UserError, match="regular file"):
-            write_text(pipe, "text", force=force)
+            write_file(pipe, b"text", force=force)
 
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 

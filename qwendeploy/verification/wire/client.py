@@ -190,8 +190,10 @@ class Client:
                     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                         if attempt == STALE_ATTEMPTS - 1:
                             raise
+        except httpx.ConnectError as problem:
+            raise OSError(redact(_refusal(problem))) from problem
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise OSError(redact(_reason(problem))) from problem
+            raise OSError(redact(str(problem)) or type(problem).__name__) from problem
         raise AssertionError("the last attempt returns or raises")
 
     async def _page(self, address: str, headers: dict[bytes, bytes], content: bytes | None) -> Page:
@@ -347,8 +349,8 @@ class Client:
             record.fail("cut", "the stream ended without [DONE]")
 
 
-def _reason(problem: BaseException) -> str:
-    """Return what the system said where httpx only says that nothing could be reached."""
+def _refusal(problem: BaseException) -> str:
+    """Return what the system said, where httpx says that nothing could be reached."""
     while (cause := problem.__cause__ or problem.__context__) is not None and str(cause):
         problem = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
     return str(problem) or type(problem).__name__
