@@ -10,12 +10,12 @@
 #    digest that it pulled; put it into the plan to pin it.
 # Listens on 0.0.0.0, in plain HTTP: the key guards /v1 only, so put a proxy with TLS in front.
 # Runs vllm of the active virtual environment, vLLM 0.22.0.
-# Set VLLM to another one's path.
+# Set VLLM to use another one.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# key and token come from the file beside this one and stay out of the process list
+# key and token come from the file beside this one, not from the command line
 if [[ -e "${here}/secrets.env" ]]; then
   while IFS='=' read -r name value; do
     case ${name} in
@@ -25,7 +25,7 @@ if [[ -e "${here}/secrets.env" ]]; then
   done <"${here}/secrets.env"
 fi
 
-# indices as nvidia-smi counts
+# indices as in nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 export CUDA_VISIBLE_DEVICES=0,1
 export VLLM_SKIP_P2P_CHECK=0
@@ -48,7 +48,7 @@ engine_arguments=(
   --speculative-config '{"method":"mtp","num_speculative_tokens":3}'
 )
 
-# stack and files as the containers get them; a lower hard limit is no error
+# stack and file limits as in the containers; a lower hard limit is not an error
 ulimit -S -s 65536 2>/dev/null || true
 ulimit -S -n 65536 2>/dev/null || true
 

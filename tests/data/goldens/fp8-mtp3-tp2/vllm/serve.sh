@@ -8,12 +8,12 @@
 # The image vllm/vllm-openai:v0.22.0 is named by tag, since no digest is known: `qwendeploy up`
 #    prints the digest that it pulled; put it into the plan to pin it.
 # Runs vllm of the active virtual environment, vLLM 0.22.0.
-# Set VLLM to another one's path.
+# Set VLLM to use another one.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# key and token come from the file beside this one and stay out of the process list
+# key and token come from the file beside this one, not from the command line
 if [[ -e "${here}/secrets.env" ]]; then
   while IFS='=' read -r name value; do
     case ${name} in
@@ -23,7 +23,7 @@ if [[ -e "${here}/secrets.env" ]]; then
   done <"${here}/secrets.env"
 fi
 
-# indices as nvidia-smi counts
+# indices as in nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 export CUDA_VISIBLE_DEVICES=0,1
 export VLLM_SKIP_P2P_CHECK=0
@@ -47,7 +47,7 @@ engine_arguments=(
   --shutdown-timeout 50
 )
 
-# stack and files as the containers get them; a lower hard limit is no error
+# stack and file limits as in the containers; a lower hard limit is not an error
 ulimit -S -s 65536 2>/dev/null || true
 ulimit -S -n 65536 2>/dev/null || true
 

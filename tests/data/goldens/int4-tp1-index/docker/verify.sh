@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Measures the running server and compares it with the prediction of plan a1b2c3d4e5f60718.
 # Exit code: 0 confirmed, 1 refuted, 3 inconclusive, 4 the server does not answer.
-# Arguments go to `qwendeploy verify`; QWENDEPLOY names another program.
+# Arguments are passed to `qwendeploy verify`; QWENDEPLOY sets another program.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# the key goes through the environment, never through the process list
+# the key is passed through the environment, not on the command line
 if [[ -e "${here}/secrets.env" ]]; then
   while IFS='=' read -r name value; do
     case ${name} in

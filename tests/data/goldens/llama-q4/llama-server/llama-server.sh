@@ -8,12 +8,12 @@
 # The image ghcr.io/ggml-org/llama.cpp:server-cuda is named by tag, since no digest is known:
 #    `qwendeploy up` prints the digest that it pulled; put it into the plan to pin it.
 # Runs llama-server of the active virtual environment.
-# Set LLAMA_SERVER to another one's path.
+# Set LLAMA_SERVER to use another one.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# key and token come from the file beside this one and stay out of the process list
+# key and token come from the file beside this one, not from the command line
 if [[ -e "${here}/secrets.env" ]]; then
   while IFS='=' read -r name value; do
     case ${name} in
@@ -23,7 +23,7 @@ if [[ -e "${here}/secrets.env" ]]; then
   done <"${here}/secrets.env"
 fi
 
-# indices as nvidia-smi counts
+# indices as in nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 export CUDA_VISIBLE_DEVICES=0
 export HF_HUB_OFFLINE=1
@@ -39,7 +39,7 @@ engine_arguments=(
   --flash-attn on
 )
 
-# stack and files as the containers get them; a lower hard limit is no error
+# stack and file limits as in the containers; a lower hard limit is not an error
 ulimit -S -s 65536 2>/dev/null || true
 ulimit -S -n 65536 2>/dev/null || true
 

@@ -10,8 +10,8 @@
 #    `generate -f compose` starts behind nginx.
 # The image vllm/vllm-openai:v0.22.0 is named by tag, since no digest is known: `qwendeploy up`
 #    prints the digest that it pulled; put it into the plan to pin it.
-# A start that fails is tried 3 times more. Once it has served, let it come back after every crash
-# and after a reboot:
+# A failed start is retried 3 times. After the first start, enable restarts after every crash
+# and reboot:
 #   docker update --restart unless-stopped qwendeploy
 # Stop it with: docker stop qwendeploy; docker rm qwendeploy
 set -euo pipefail
@@ -24,7 +24,7 @@ docker_options=(
   --detach
   --name qwendeploy
   --label org.qwendeploy.plan=a1b2c3d4e5f60718
-  # counted over the container's life, so that a configuration error does not loop; see above
+  # counts over the container's life, so that a configuration error does not loop; see above
   --restart on-failure:3
   --gpus '"device=GPU-00000000-1111-2222-3333-444444444444,GPU-00000001-1111-2222-3333-444444444444"'
   --publish 127.0.0.1:8000:8000
