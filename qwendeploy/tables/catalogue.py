@@ -55,7 +55,7 @@ _TABLES = (
     Table(
         "findings",
         "contradictions in the sources",
-        "tables.published:Finding",
+        "tables.published:SourceFinding",
         ("finding",),
         source="evidence",
     ),
