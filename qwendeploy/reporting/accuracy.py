@@ -107,9 +107,7 @@ def as_text(report: AccuracyReport, width: int = 48) -> str:
         cells = [[_heading(column) for column in table.columns]]
         for row in table.rows:
             shown = [_shown(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-            cells.append(
-                [text if len(text) <= width else text[: width - 1] + "…" for text in shown]
-            )
+            cells.append([_cut(text, width) for text in shown])
         parts += [table.title, f"  {table.note}", *_aligned(cells), ""]
     if report.goals:
         parts.append("Goals")
