@@ -254,7 +254,7 @@ def test_public_address_needs_a_key_kept_private(
 def test_second_up_for_the_name_is_refused_while_one_runs(box: Box) -> None:
     from qwendeploy.running.alone import alone
 
-    with alone(box.daemon.host, "test"), pytest.raises(EnvironmentProblem, match="under way"):
+    with alone(box.daemon.host, "test"), pytest.raises(EnvironmentProblem, match="is running"):
         starting.up(box.plan(), box.settings(), box.tell)
 
     assert os.environ["DOCKER_HOST"] == box.daemon.host

@@ -21,8 +21,8 @@ from plan_samples import figure  # isort: skip
         pytest.param("3,1,2", 440, "refuted", "by draft acceptance alone", id="text-takes-fewer"),
         pytest.param("3,1,2", 800, "refuted", "tokens per step the band is", id="steps-slower"),
         pytest.param("4", 400, "refuted", "by draft acceptance alone", id="text-takes-more"),
-        pytest.param("1", 440, "refuted", "hardly a draft", id="drafts-do-not-work"),
-        pytest.param("3", 700, "refuted", "below the band", id="as-assumed"),
+        pytest.param("1", 440, "refuted", "almost no drafts", id="drafts-do-not-work"),
+        pytest.param("3", 700, "refuted", "below the predicted band", id="as-assumed"),
     ],
 )
 def test_a_rate_is_judged_with_the_drafts_of_the_run(

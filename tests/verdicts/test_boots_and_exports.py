@@ -43,7 +43,7 @@ def test_three_boots_need_no_allowance(tmp_path: Path) -> None:
     assert report.exit_code == 0
     two = pool_runs(boots[:2])
     assert report_on(two, plan).verdicts[0].outcome == "inconclusive"
-    with pytest.raises(UserError, match="one boot"):
+    with pytest.raises(UserError, match="the same boot"):
         pool_runs([boots[0], boots[0]])
     other = boots[1].model_copy(update={"operating_point": {**run.operating_point, "context": 7}})
     with pytest.raises(UserError, match=r"operating_point\.context"):

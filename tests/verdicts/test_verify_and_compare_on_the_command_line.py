@@ -165,7 +165,7 @@ def test_runs_are_compared_and_unlike_ones_refused(tmp_path: Path) -> None:
         assert qwendeploy(*words, "--url", fast.url, "-o", "b", cwd=tmp_path).returncode == 0
     same = qwendeploy("compare", "a", "a2/run.json", cwd=tmp_path)
     assert same.returncode == 0, same.stderr
-    assert "one boot" in same.stdout
+    assert "the same boot" in same.stdout
     changed = qwendeploy("compare", "a", "b/verify.json", "--json", cwd=tmp_path)
     found = json.loads(changed.stdout)
     assert any(change["what"] == "server.version" for change in found["changes"])

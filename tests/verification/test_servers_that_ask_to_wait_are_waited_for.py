@@ -60,7 +60,7 @@ def test_waits_are_bounded_each_and_in_all(monkeypatch: pytest.MonkeyPatch) -> N
         waits.told(1e9)
     assert waits.waited_s == backing_off.IN_ALL_S
     assert waits.until == now
-    assert "asked 11 times" in str(waits) and "at most 1e+09 s" in str(waits)
+    assert "Retry-After 11 times" in str(waits) and "at most 1e+09 s" in str(waits)
 
 
 def test_nothing_is_sent_before_the_moment_that_was_named(tmp_path: Path) -> None:
