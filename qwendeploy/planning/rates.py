@@ -59,7 +59,7 @@ FULL_LAYERS = 16
 
 
 @dataclass(frozen=True)
-class Point:
+class RatePoint:
     """Where a rate is asked for: requests of one replica, tokens of context, how they share it."""
 
     concurrency: float
@@ -84,7 +84,7 @@ class Rates:
     ) -> list[Estimate | None]:
         """Return the rates of many questions; those without a series are answered together."""
         questions = [
-            (option, Point(max(1.0, concurrency / option.replicas), context, contexts))
+            (option, RatePoint(max(1.0, concurrency / option.replicas), context, contexts))
             for option, concurrency, context, contexts in wanted
         ]
         bases = self._bases(questions)
@@ -95,7 +95,7 @@ class Rates:
             for base, (option, point), servers in zip(bases, questions, busy, strict=True)
         ]
 
-    def _bases(self, questions: Sequence[tuple[Option, Point]]) -> list[Estimate | None]:
+    def _bases(self, questions: Sequence[tuple[Option, RatePoint]]) -> list[Estimate | None]:
         """Return what the tables say of one server; own runs are not in it."""
         results: list[Estimate | None] = [None] * len(questions)
         open_questions: list[tuple[int, Features]] = []
@@ -117,7 +117,7 @@ class Rates:
         return results
 
     def _beside(
-        self, questions: Sequence[tuple[Option, Point]]
+        self, questions: Sequence[tuple[Option, RatePoint]]
     ) -> list[list[tuple[Option, float]]]:
         """Return by question the draft lengths with a series, each with its level over physics."""
         found: list[list[tuple[Option, float]]] = [[] for _ in questions]
@@ -135,7 +135,7 @@ class Rates:
         return found
 
     def _answered(
-        self, base: Estimate | None, option: Option, point: Point, busy: int
+        self, base: Estimate | None, option: Option, point: RatePoint, busy: int
     ) -> Estimate | None:
         """Return the rate of the ``busy`` replicas, this machine's own runs heard first."""
         own = self.scene.knowledge.own
@@ -163,7 +163,10 @@ class Rates:
         own = self.scene.knowledge.own
         points = own.all_points if own is not None else ()
         questions = [
-            (item.option, Point(item.place.concurrency, item.place.context, item.place.contexts))
+            (
+                item.option,
+                RatePoint(item.place.concurrency, item.place.context, item.place.contexts),
+            )
             for item in points
         ]
         return tuple(
@@ -225,7 +228,7 @@ class Rates:
         """The series of this machine's card."""
         return self.scene.knowledge.series_on(self.scene.box.name)
 
-    def _from_series(self, option: Option, point: Point) -> Estimate | None:
+    def _from_series(self, option: Option, point: RatePoint) -> Estimate | None:
         match = best_series(self.series, option)
         if match is None:
             return None
@@ -280,7 +283,7 @@ class Rates:
         # the server that the cells were measured on, which may be a sister of the option's
         there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
         measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
-        features = self._features(measured, Point(1.0, 0, series.contexts or "shared"))
+        features = self._features(measured, RatePoint(1.0, 0, series.contexts or "shared"))
         return None if features is None else step_times(features)
 
     def _for_content(self, rate: Estimate, option: Option) -> Estimate:
@@ -305,9 +308,9 @@ class Rates:
     ) -> Features | None:
         """Return the plain numbers of an option for the physics; ``None`` for an unknown card."""
         share = max(1.0, concurrency / option.replicas)
-        return self._features(option, Point(share, context, contexts))
+        return self._features(option, RatePoint(share, context, contexts))
 
-    def _features(self, option: Option, point: Point) -> Features | None:
+    def _features(self, option: Option, point: RatePoint) -> Features | None:
         card = self.scene.box.model
         facts = card_features(card) if card is not None else None
         if card is None or facts is None:
@@ -362,7 +365,7 @@ class Rates:
 
     # --- both ---
 
-    def _captured(self, rate: Estimate, option: Option, point: Point) -> Estimate:
+    def _captured(self, rate: Estimate, option: Option, point: RatePoint) -> Estimate:
         """Return the rate with steps above the captured size as slow as they are."""
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
         assert accepted is not None
@@ -380,7 +383,7 @@ class Rates:
         return replace(together, kind=weakest(together.kind, floor))
 
 
-def _is_parallel_gguf(option: Option, point: Point) -> bool:
+def _is_parallel_gguf(option: Option, point: RatePoint) -> bool:
     return option.engine == "llama.cpp" and point.concurrency > 1
 
 

@@ -31,8 +31,7 @@ from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.auditing.understanding.facts import Facts, launch_facts
 from qwendeploy.auditing.understanding.memory import PoolView, view_pool
 from qwendeploy.auditing.understanding.understand import Understood, understand
-from qwendeploy.rulebook.book import Finding as RuleFinding
-from qwendeploy.rulebook.book import RuleBook, load_rules
+from qwendeploy.rulebook.book import RuleBook, RuleFinding, load_rules
 
 _OPTION_FLAGS = {
     "option.tp": "--tensor-parallel-size",
