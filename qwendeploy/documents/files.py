@@ -93,7 +93,7 @@ def _document(text: str, path: Path, model: type[DocumentT]) -> DocumentT:
             file=_shown(path),
             line=_line_of(text, keys),
             key=".".join(str(key) for key in keys) or None,
-            hint="correct the value, or make the document anew",
+            hint="correct the value, or recreate the document",
         ) from None
 
 
@@ -233,7 +233,7 @@ def _check_head(content: dict[str, Any], model: type[Document], path: Path) -> N
             f"was written by a newer qwendeploy: schema {version}, this one reads up to"
             f" {SCHEMA_VERSION}",
             where=_shown(path),
-            hint="upgrade qwendeploy, or make the document anew with this version",
+            hint="upgrade qwendeploy, or recreate the document with this version",
         )
 
 

@@ -15,8 +15,8 @@ OPTION_EDITED = (
     " its predictions may not hold"
 )
 PREDICTIONS_EDITED = (
-    "machine or predictions of the plan were edited since it was made: what it says of them was"
-    " not computed"
+    "machine or predictions of the plan were edited after it was created: they are no longer"
+    " computed values"
 )
 
 

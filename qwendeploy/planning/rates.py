@@ -57,7 +57,7 @@ FAR = 1.5
 
 
 @dataclass(frozen=True)
-class LoadPoint:
+class RatePoint:
     """Where a rate is asked for: requests of one replica, tokens of context, how they share it."""
 
     concurrency: float
@@ -82,7 +82,7 @@ class Rates:
     ) -> list[Estimate | None]:
         """Return the rates of many questions; those without a series are answered together."""
         questions = [
-            (option, LoadPoint(max(1.0, concurrency / option.replicas), context, contexts))
+            (option, RatePoint(max(1.0, concurrency / option.replicas), context, contexts))
             for option, concurrency, context, contexts in wanted
         ]
         bases = self._bases(questions)
@@ -93,7 +93,7 @@ class Rates:
             for base, (option, point), servers in zip(bases, questions, busy, strict=True)
         ]
 
-    def _bases(self, questions: Sequence[tuple[Option, LoadPoint]]) -> list[Estimate | None]:
+    def _bases(self, questions: Sequence[tuple[Option, RatePoint]]) -> list[Estimate | None]:
         """Return what the tables say of one server; own runs are not in it."""
         results: list[Estimate | None] = [None] * len(questions)
         open_questions: list[tuple[int, Features]] = []
@@ -115,7 +115,7 @@ class Rates:
         return results
 
     def _beside(
-        self, questions: Sequence[tuple[Option, LoadPoint]]
+        self, questions: Sequence[tuple[Option, RatePoint]]
     ) -> list[list[tuple[Option, float]]]:
         """Return by question the draft lengths with a series, each with its level over physics."""
         found: list[list[tuple[Option, float]]] = [[] for _ in questions]
@@ -133,7 +133,7 @@ class Rates:
         return found
 
     def _answered(
-        self, base: Estimate | None, option: Option, point: LoadPoint, busy: int
+        self, base: Estimate | None, option: Option, point: RatePoint, busy: int
     ) -> Estimate | None:
         """Return the rate of the ``busy`` replicas, this machine's own runs heard first."""
         own = self.scene.knowledge.own
@@ -163,7 +163,7 @@ class Rates:
         questions = [
             (
                 item.option,
-                LoadPoint(item.place.concurrency, item.place.context, item.place.contexts),
+                RatePoint(item.place.concurrency, item.place.context, item.place.contexts),
             )
             for item in points
         ]
@@ -226,7 +226,7 @@ class Rates:
         """The series of this machine's card."""
         return self.scene.knowledge.series_on(self.scene.box.name)
 
-    def _from_series(self, option: Option, point: LoadPoint) -> Estimate | None:
+    def _from_series(self, option: Option, point: RatePoint) -> Estimate | None:
         match = best_series(self.series, option)
         if match is None:
             return None
@@ -281,7 +281,7 @@ class Rates:
         # the server that the cells were measured on, which may be a sister of the option's
         there = {"engine_version": series.key.engine_version, "fork": series.fork is not None}
         measured = option.model_copy(update={"kv_cache_dtype": "bf16", "replicas": 1, **there})
-        features = self._features(measured, LoadPoint(1.0, 0, series.contexts or "shared"))
+        features = self._features(measured, RatePoint(1.0, 0, series.contexts or "shared"))
         return None if features is None else step_times(features)
 
     def _for_content(self, rate: Estimate, option: Option) -> Estimate:
@@ -306,9 +306,9 @@ class Rates:
     ) -> Features | None:
         """Return the plain numbers of an option for the physics; ``None`` for an unknown card."""
         share = max(1.0, concurrency / option.replicas)
-        return self._features(option, LoadPoint(share, context, contexts))
+        return self._features(option, RatePoint(share, context, contexts))
 
-    def _features(self, option: Option, point: LoadPoint) -> Features | None:
+    def _features(self, option: Option, point: RatePoint) -> Features | None:
         card = self.scene.box.model
         facts = card_features(card) if card is not None else None
         if card is None or facts is None:
@@ -363,7 +363,7 @@ class Rates:
 
     # --- both ---
 
-    def _captured(self, rate: Estimate, option: Option, point: LoadPoint) -> Estimate:
+    def _captured(self, rate: Estimate, option: Option, point: RatePoint) -> Estimate:
         """Return the rate with steps above the captured size as slow as they are."""
         accepted = acceptance_length(option.spec_method, option.spec_tokens, "study")
         assert accepted is not None
@@ -381,7 +381,7 @@ class Rates:
         return replace(together, kind=weakest(together.kind, floor))
 
 
-def _is_parallel_gguf(option: Option, point: LoadPoint) -> bool:
+def _is_parallel_gguf(option: Option, point: RatePoint) -> bool:
     return option.engine == "llama.cpp" and point.concurrency > 1
 
 

@@ -124,7 +124,7 @@ def compose(result: Survey, lowered: Quality | None, now: datetime) -> Plan:
         Load(1, load.context, load.contexts),
         Load(workload.concurrency, workload.max_context, load.contexts),
     ]
-    story = narrative.tell(result, best, predictions, lowered, rates)
+    story = narrative.narrate(result, best, predictions, lowered, rates)
     turning = turning_points(result, best, rates)
     serving = scene.box.serving(option)
     chosen = choice_text(scene.box.machine, serving)

@@ -117,14 +117,14 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class SceneCache:
     """Scenes whose rules are narrowed to the options that are judged in them, made once a kind."""
 
     scene: Scene
     _wholes: dict[tuple[str, str], Scene] = field(default_factory=dict)
     _kinds: dict[tuple[object, ...], Scene] = field(default_factory=dict)
 
-    def of(self, option: Option) -> Scene:
+    def scene_for(self, option: Option) -> Scene:
         """Return the scene of the options of one image, checkpoint, draft and kind of links."""
         words = self.scene.box.joined(option.tp, option.replicas)
         if words not in self._wholes:

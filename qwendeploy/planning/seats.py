@@ -11,26 +11,26 @@ from dataclasses import replace
 from qwendeploy.evidence.memory_view import Load, Pool
 from qwendeploy.planning.candidate import Candidate
 from qwendeploy.planning.resolve import last_of, resolve, size_memory
-from qwendeploy.planning.scene import Narrowed, Scene
+from qwendeploy.planning.scene import Scene, SceneCache
 
 GIVEN_UP = 0.05
 """Share of the requests that could run at the load's context up to which more seats for shorter
 ones are kept: less than the pool before start is known to (5 %, DESIGN §5)."""
 
 
-def seated(candidate: Candidate, load: Load, narrowed: Narrowed) -> Candidate:
+def seated(candidate: Candidate, load: Load, scenes: SceneCache) -> Candidate:
     """Return the candidate without the seats that keep its pool from holding more of the load."""
     option = candidate.option
     seats = option.max_num_seqs or 1
     held = candidate.servers.running(load)
     few = max(1, held // option.replicas)
-    if narrowed.scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
+    if scenes.scene.pins.max_num_seqs or held >= min(load.concurrency, seats * option.replicas):
         return candidate
     if not isinstance(candidate.memory, Pool):
         return candidate
-    if not _may_gain(candidate, few, held, load, narrowed.scene):
+    if not _may_gain(candidate, few, held, load, scenes.scene):
         return candidate
-    scene = narrowed.of(option)
+    scene = scenes.scene_for(option)
     found: dict[int, Candidate] = {seats: candidate}
 
     def of(number: int) -> Candidate:

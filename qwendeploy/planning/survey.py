@@ -18,8 +18,8 @@ from qwendeploy.planning.rates import Rates
 from qwendeploy.planning.resolve import resolve
 from qwendeploy.planning.scene import (
     TYPICAL_SHARE,
-    Narrowed,
     Scene,
+    SceneCache,
     longest_request,
     ranks_end_to_end,
     stated_context,
@@ -46,17 +46,17 @@ def survey(scene: Scene, quality: Quality, engine: str = "vllm") -> Survey:
     long for that, the options that run all at the first one's context go first.
     """
     trace: list[TraceEntry] = []
-    narrowed = Narrowed(scene)
-    candidates = _resolved(narrowed, quality, trace, engine)
+    scenes = SceneCache(scene)
+    candidates = _resolved(scenes, quality, trace, engine)
     scene, load = _load(scene, candidates)
-    if scene.typical_context != narrowed.scene.typical_context:
-        narrowed = Narrowed(scene)
-    result = _judged(narrowed, load, candidates, trace, engine)
+    if scene.typical_context != scenes.scene.typical_context:
+        scenes = SceneCache(scene)
+    result = _judged(scenes, load, candidates, trace, engine)
     context = _context_of_all(result)
     if context is None:
         return result
     shorter = replace(scene, typical_context=context)
-    again = _judged(Narrowed(shorter), replace(load, context=context), candidates, trace, engine)
+    again = _judged(SceneCache(shorter), replace(load, context=context), candidates, trace, engine)
     return replace(again, ranked=tuple(sorted(again.ranked, key=lambda item: item.share < 1)))
 
 
@@ -71,15 +71,15 @@ def _context_of_all(result: Survey) -> int | None:
 
 
 def _judged(
-    narrowed: Narrowed,
+    scenes: SceneCache,
     load: Load,
     resolved: Sequence[Candidate],
     rejections: Sequence[TraceEntry],
     engine: str,
 ) -> Survey:
     """Return the survey of resolved options at one load."""
-    trace, scene = list(rejections), narrowed.scene
-    candidates = [seated(item, load, narrowed) for item in resolved]
+    trace, scene = list(rejections), scenes.scene
+    candidates = [seated(item, load, scenes) for item in resolved]
     candidates = _needed_kv_types(candidates, load, scene, trace)
     rates = Rates(scene)
     by_loop = ranks_end_to_end(scene.workload)
@@ -150,9 +150,9 @@ def _nearest_to_reference(
 
 
 def _resolved(
-    narrowed: Narrowed, quality: Quality, trace: list[TraceEntry], engine: str
+    scenes: SceneCache, quality: Quality, trace: list[TraceEntry], engine: str
 ) -> list[Candidate]:
-    scene = narrowed.scene
+    scene = scenes.scene
     if engine == "llama.cpp":
         return _resolved_gguf(scene, quality, trace)
     found: list[Candidate] = []
@@ -169,7 +169,7 @@ def _resolved(
             too_coarse.add(weights)
             trace.append(_coarse(weights, own, quality))
             continue
-        result = resolve(option, narrowed.of(option))
+        result = resolve(option, scenes.scene_for(option))
         if isinstance(result, Rejection):
             trace.append(rejected(option, result))
         else:

@@ -30,11 +30,11 @@ __all__ = [
     "Conflict",
     "Effect",
     "Example",
-    "FindingSpec",
     "Fired",
     "Judgement",
     "Rule",
     "RuleBook",
+    "RuleFinding",
     "conflicts",
     "load_rules",
     "read_rules",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class FindingSpec:
+class RuleFinding:
     """What a rule says about somebody's own command."""
 
     id: str
@@ -169,7 +169,7 @@ class RuleBook:
 
     def judge(
         self, facts: Mapping[str, FactValue], *, flags_known: bool = True
-    ) -> tuple[FindingSpec, ...]:
+    ) -> tuple[RuleFinding, ...]:
         """Return what the rules say about a foreign command, worst first.
 
         Only rules with ``finding`` report. One that rejects or warns reports when it fires; one
@@ -179,7 +179,7 @@ class RuleBook:
             result for pass_ in Pass for result in self.fire(pass_, facts, flags_known=flags_known)
         ]
         beaten = {other for result in fired if not result.stale for other in result.rule.overrides}
-        worst: dict[tuple[str, str], FindingSpec] = {}
+        worst: dict[tuple[str, str], RuleFinding] = {}
         for result in fired:
             if result.rule.id in beaten or result.rule.finding is None:
                 continue
@@ -219,11 +219,11 @@ def _all_read(rules: Iterable[CompiledRule]) -> frozenset[str]:
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
 
-def _finding(fired: Fired, judgement: Judgement, facts: Mapping[str, FactValue]) -> FindingSpec:
+def _finding(fired: Fired, judgement: Judgement, facts: Mapping[str, FactValue]) -> RuleFinding:
     severity = judgement.severity
     if fired.stale and severity == "error":
         severity = "warning"
-    return FindingSpec(
+    return RuleFinding(
         judgement.id or fired.rule.id,
         severity,
         None if fired.stale else judgement.outcome,

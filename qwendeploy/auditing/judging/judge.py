@@ -31,7 +31,7 @@ from qwendeploy.auditing.understanding.context import Context
 from qwendeploy.auditing.understanding.facts import Facts, launch_facts
 from qwendeploy.auditing.understanding.memory import PoolView, view_pool
 from qwendeploy.auditing.understanding.understand import Understood, understand
-from qwendeploy.rulebook.book import FindingSpec, RuleBook, load_rules
+from qwendeploy.rulebook.book import RuleBook, RuleFinding, load_rules
 
 _OPTION_FLAGS = {
     "option.tp": "--tensor-parallel-size",
@@ -126,7 +126,7 @@ def _rank(finding: Finding) -> int:
     return SEVERITY_ORDER.index(finding.severity)
 
 
-def _of_rule(found: FindingSpec, understood: Understood) -> Finding:
+def _of_rule(found: RuleFinding, understood: Understood) -> Finding:
     outcome = found.outcome
     fix = found.fix
     if understood.llama is not None:
@@ -143,7 +143,7 @@ def _of_rule(found: FindingSpec, understood: Understood) -> Finding:
     )
 
 
-def _place(found: FindingSpec, understood: Understood) -> Place:
+def _place(found: RuleFinding, understood: Understood) -> Place:
     """Return where the finding stands: the first flag or variable of the rule that is written."""
     launch = understood.launch
     names = sorted(

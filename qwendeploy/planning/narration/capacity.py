@@ -23,7 +23,7 @@ FP8_KV = "fp8 KV"
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """Full-length requests at once, and the context at which all requests run."""
 
     full: int
@@ -52,37 +52,37 @@ def capacity_lines(
     if seats < min(workload.concurrency, full):
         stated = scene.pins.max_num_seqs is not None
         return _few_seats(seats, full, workload.concurrency, stated=stated)
-    room = _room(candidate.memory, option, workload.concurrency, seats)
+    fit = _capacity(candidate.memory, option, workload.concurrency, seats)
     length = format_tokens(candidate.memory.max_model_len)
     count = workload.concurrency
-    if count == 1 and room.full == 0:
-        most = f"The request fits up to {room.context:,} tokens, not at the full {length}."
+    if count == 1 and fit.full == 0:
+        most = f"The request fits up to {fit.context:,} tokens, not at the full {length}."
         return (most,), (most,)
     own = " with separate contexts" if result.load.contexts == "shared" else ""
     lines = [
-        f"{room.full or 'No'} request{'s' if room.full > 1 else ''} of {length} at once{own}; "
+        f"{fit.full or 'No'} request{'s' if fit.full > 1 else ''} of {length} at once{own}; "
         + (
-            f"all {count} fit up to {room.context:,} tokens each; beyond that, requests queue "
+            f"all {count} fit up to {fit.context:,} tokens each; beyond that, requests queue "
             "until blocks are free."
-            if room.context
+            if fit.context
             else f"all {count} never fit: the rest queue until blocks are free."
         )
     ]
-    if room.full >= workload.concurrency:
+    if fit.full >= workload.concurrency:
         return (lines[0].split(";")[0] + ": every request can use the full length.",), ()
     others = [*_lighter_weights(result, best), *_variants(option, scene)]
     changes = [
         f"{label}: {other.text(workload.concurrency)}"
         for label, other in others
-        if (other.full, other.context) != (room.full, room.context)
+        if (other.full, other.context) != (fit.full, fit.context)
     ]
     if changes:
         lines.append("With " + "; ".join(changes) + ".")
     headline = f"{count} {'separate ' if own else ''}contexts of {length} do not fit at once: "
-    headline += f"{room.full or 'none'} {'fit' if room.full > 1 else 'fits'}; "
-    if room.context:
+    headline += f"{fit.full or 'none'} {'fit' if fit.full > 1 else 'fits'}; "
+    if fit.context:
         headline += (
-            f"all {count} fit up to {room.context:,} tokens each, beyond that requests queue."
+            f"all {count} fit up to {fit.context:,} tokens each, beyond that requests queue."
         )
     else:
         headline += f"all {count} never fit: {_most(predictions, result.load)}the rest queue."
@@ -130,11 +130,11 @@ def _slot_lines(
     return (line,), (headline,)
 
 
-def _room(memory: Pool, option: Option, concurrency: int, seats: int) -> Room:
+def _capacity(memory: Pool, option: Option, concurrency: int, seats: int) -> Capacity:
     """Return what the memory holds of the requests with this many seats over all replicas."""
     share = -(-concurrency // option.replicas)
     full = memory.running_at(memory.max_model_len) * option.replicas
-    return Room(min(full, seats), memory.longest_for(share) if seats >= concurrency else 0)
+    return Capacity(min(full, seats), memory.longest_for(share) if seats >= concurrency else 0)
 
 
 def _seats_of_others(option: Option, scene: Scene) -> int:
@@ -143,7 +143,7 @@ def _seats_of_others(option: Option, scene: Scene) -> int:
     return most * option.replicas
 
 
-def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
+def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Capacity]]:
     """Return what the same option would hold with the best of the lighter weights, if any can."""
     option, workload = best.candidate.option, result.scene.workload
     seats = _seats_of_others(option, result.scene)
@@ -153,7 +153,9 @@ def _lighter_weights(result: Survey, best: Scored) -> list[tuple[str, Room]]:
         if other.quant == option.quant or not isinstance(memory, Pool):
             continue
         if other.model_copy(update=same) == option and memory.weights.value < _weights(best):
-            return [(f"{other.quant} weights", _room(memory, other, workload.concurrency, seats))]
+            return [
+                (f"{other.quant} weights", _capacity(memory, other, workload.concurrency, seats))
+            ]
     return []
 
 
@@ -162,7 +164,7 @@ def _weights(item: Scored) -> float:
     return memory.weights.value if isinstance(memory, Pool) else 0.0
 
 
-def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
+def _variants(option: Option, scene: Scene) -> list[tuple[str, Capacity]]:
     """Return what the neighbours of an option could hold, those that can be computed."""
     changes: list[tuple[str, dict[str, object], dict[str, object]]] = []
     if option.kv_cache_dtype != "fp8":
@@ -182,15 +184,15 @@ def _variants(option: Option, scene: Scene) -> list[tuple[str, Room]]:
     if larger is not None:
         changes.append((f"{larger[0]} cards", {}, {"memory_mib": larger[1]}))
     seats = _seats_of_others(option, scene)
-    rooms = []
+    found = []
     for label, of_option, of_question in changes:
         try:
             memory = size_memory(option.model_copy(update=of_option), scene, **of_question)
         except UserError:
             continue
         if memory.count > 1:
-            rooms.append((label, _room(memory, option, scene.workload.concurrency, seats)))
-    return rooms
+            found.append((label, _capacity(memory, option, scene.workload.concurrency, seats)))
+    return found
 
 
 def _larger_card(scene: Scene) -> tuple[str, int] | None:

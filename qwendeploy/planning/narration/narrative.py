@@ -41,7 +41,7 @@ class Story:
     warnings: tuple[PlanWarning, ...]
 
 
-def tell(
+def narrate(
     result: Survey,
     best: Scored,
     predictions: Predictions,
