@@ -49,7 +49,7 @@ def test_the_faster_class_is_named_beside_the_stricter(run: Callable[..., Ran]) 
     flat = " ".join(ran.out.split())
 
     assert "No vLLM option in quality class near fits on this machine" in flat
-    assert "--quality relaxed takes int4-autoround on vLLM: 1" in flat
+    assert "--quality relaxed selects int4-autoround with vLLM: 1" in flat
     assert "quality class relaxed, the plan has near; --quality relaxed selects it" in flat
 
 
