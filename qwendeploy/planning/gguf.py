@@ -207,7 +207,7 @@ def _no_room(one: GgufMemory, option: Option, scene: Scene) -> Rejection:
     if empty > budget:
         return Rejection(
             "memory-weights",
-            f"the GGUF ({size:.1f} GiB per GPU) and working memory leave no cache within "
+            f"the GGUF ({size:.1f} GiB per GPU) and working memory leave no KV cache in "
             f"{budget:.1f} GiB; plans keep all layers on the GPU",
             missed_by=f"{empty - budget:.1f} GiB per GPU",
             would_return="more GPUs, a smaller GGUF or a larger card",
