@@ -154,8 +154,8 @@ def _no_room(server: LlamaServer, scene: Scene) -> Rejection:
     if empty > budget:
         return Rejection(
             "memory-weights",
-            f"the GGUF ({one.weights_gib:.1f} GiB per GPU) and working memory leave no cache "
-            f"within {budget:.1f} GiB; plans keep all layers on the GPU",
+            f"the GGUF ({one.weights_gib:.1f} GiB per GPU) and working memory leave no KV cache in "
+            f"{budget:.1f} GiB; plans keep all layers on the GPU",
             missed_by=f"{empty - budget:.1f} GiB per GPU",
             would_return="more GPUs, a smaller GGUF or a larger card",
         )

@@ -25,7 +25,7 @@ def test_a_fork_that_was_measured_says_so_with_the_price_of_upstream(run: Any) -
     told = first_lines(plan_of(run, *PAIR, "--ctx", "256k", "--c", "32"))
 
     assert "third-party image without public source; this option is measured on this card" in told
-    assert "--upstream-only takes" in told
+    assert "--upstream-only selects" in told
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_request_fits_the_server(run: Any, settings: list[str]) -> None:
 @pytest.mark.parametrize(
     ("image", "says"),
     [
-        ("repne/vllm:latest@d0a200f77546", "short digest: the plan can be read, not generated"),
+        ("repne/vllm:latest@d0a200f77546", "by a short digest: generate cannot use this plan"),
         ("vllm/vllm-openai:nightly", "the tag moves"),
     ],
 )
