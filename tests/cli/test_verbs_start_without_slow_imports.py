@@ -1,4 +1,4 @@
-"""Help needs no verb's modules; recommend needs neither pandas nor a network library."""
+"""Help needs no verb's modules; plans and audits need neither pandas nor a network library."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import sys
 import pytest
 
 SLOW = {"pandas", "docker", "httpx", "aiohttp", "uvloop", "requests", "scipy", "prometheus_client"}
-RECOMMEND = [
-    "recommend",
-    "--gpu",
-    "RTX PRO 6000 Blackwell Workstation",
-    "--gpus",
-    "2",
-    "--ctx",
-    "256k",
-    "--c",
-    "32",
-]
+MACHINE = ["--gpu", "RTX PRO 6000 Blackwell Workstation", "--gpus", "2"]
+RECOMMEND = ["recommend", *MACHINE, "--ctx", "256k", "--c", "32"]
+PREDICT = ["predict", *MACHINE, "--quant", "fp8", "--spec", "none", "--ctx", "32k", "--c", "8"]
+AUDIT = ["audit", "-", *MACHINE]
+LAUNCH = (
+    "docker run --gpus all --ipc=host -p 127.0.0.1:8000:8000 vllm/vllm-openai:v0.24.0"
+    " --model Qwen/Qwen3.6-27B-FP8 --tensor-parallel-size 2 --max-model-len 32768"
+)
 PROGRAM = """
 import sys
 from qwendeploy.cli import main
@@ -33,7 +30,11 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 def modules_after(args: list[str]) -> set[str]:
     """Return the top-level modules loaded after a command line that succeeds."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *args], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM, *args],
+        input=LAUNCH,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     code, names = done.stderr.strip().splitlines()[-2:]
     assert code == "0"
@@ -49,6 +50,8 @@ def modules_after(args: list[str]) -> set[str]:
         pytest.param(["verify", "--help"], SLOW, id="verify-help"),
         pytest.param(["up", "--help"], SLOW, id="up-help"),
         pytest.param(RECOMMEND, SLOW, id="recommend"),
+        pytest.param(PREDICT, SLOW, id="predict"),
+        pytest.param(AUDIT, SLOW, id="audit"),
     ],
 )
 def test_slow_modules_stay_out(args: list[str], forbidden: set[str]) -> None:
