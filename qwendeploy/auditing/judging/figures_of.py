@@ -204,12 +204,12 @@ def _rate_figures(
         reasons.update({name: why or "" for name in _RATES})
         return {}
     option = _that_runs(option, understood, view, point)
-    rates, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
-    if rates is None:
+    predicted, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
+    if predicted is None:
         reasons.update({name: refusal for name in _RATES})
         return {}
-    found = {name: getattr(rates, name) for name in _RATES}
-    reasons.update({name: rates.reasons.get(name, "not modelled") for name in _RATES})
+    found = {name: getattr(predicted, name) for name in _RATES}
+    reasons.update({name: predicted.reasons.get(name, "not predicted") for name in _RATES})
     for name, figure in found.items():
         if figure is not None:
             reasons.pop(name)
