@@ -204,7 +204,9 @@ def _rate_figures(
         reasons.update({name: why or "" for name in _RATES})
         return {}
     option = _that_runs(option, understood, view, point)
-    predicted, refusal = _predicted(machine, option, point, vision=not understood.value("text_only"))
+    predicted, refusal = _predicted(
+        machine, option, point, vision=not understood.value("text_only")
+    )
     if predicted is None:
         reasons.update({name: refusal for name in _RATES})
         return {}
