@@ -218,7 +218,7 @@ def _rate_figures(
         reasons.update({name: refusal for name in _RATES})
         return {}
     found = {name: getattr(predicted, name) for name in _RATES}
-    reasons.update({name: predicted.reasons.get(name, "not modelled") for name in _RATES})
+    reasons.update({name: predicted.reasons.get(name, "not predicted") for name in _RATES})
     for name, figure in found.items():
         if figure is not None:
             reasons.pop(name)
