@@ -98,7 +98,7 @@ def test_templates_are_shown_as_names() -> None:
 def test_quality_shows_the_evidence_of_every_class() -> None:
     values = {fact.label: fact.value for fact in explain("quality")[0].facts}
     assert values["Lorbus/Qwen3.6-27B-int4-AutoRound int4-autoround"].startswith("relaxed")
-    assert any("BF16's own noise" in value for value in values.values())
+    assert any("the BF16 noise" in value for value in values.values())
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_figure_of_a_plan_is_found_however_it_is_spelled(plan_file: Path) -> N
 
 
 def test_a_plan_says_nothing_about_what_it_does_not_hold(plan_file: Path) -> None:
-    with pytest.raises(UserError, match="says nothing about"):
+    with pytest.raises(UserError, match="contains nothing about"):
         api.explain("zzzz", plan_file=plan_file)
 
 
@@ -206,12 +206,12 @@ def _literal_ids(path: Path, calls: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "calls", "least"),
     [
-        ("auditing/argument_findings.py", {"Finding"}, 8),
-        ("auditing/memory_findings.py", {"Finding", "_seats"}, 6),
-        ("auditing/system_findings.py", {"Finding"}, 6),
-        ("auditing/together.py", {"Finding"}, 2),
-        ("auditing/gguf.py", {"Finding"}, 2),
-        ("verification/causes*.py", {"Cause"}, 15),
+        ("auditing/**/argument_findings.py", {"Finding"}, 8),
+        ("auditing/**/memory_findings.py", {"Finding", "_seats"}, 6),
+        ("auditing/**/system_findings.py", {"Finding"}, 6),
+        ("auditing/**/together.py", {"Finding"}, 2),
+        ("auditing/**/gguf.py", {"Finding"}, 2),
+        ("verification/**/causes*.py", {"Cause"}, 15),
         ("planning/resolve.py", {"Rejection"}, 4),
         ("planning/survey.py", {"TraceEntry", "Rejection"}, 1),
     ],

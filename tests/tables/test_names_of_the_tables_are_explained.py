@@ -101,7 +101,7 @@ def test_predict_says_which_card_a_short_name_was_taken_for(run: Callable[..., R
         run("predict", "--gpu", "A100", "--quant", "fp8", "--c", "1", "--ctx", "8k", "--json")
     )
 
-    assert "'A100' is taken to be the" in found["card-name"]
+    assert "'A100' is read as the" in found["card-name"]
 
 
 def test_an_image_without_a_version_is_refused_with_the_nearest(run: Callable[..., Ran]) -> None:
