@@ -67,7 +67,7 @@ def test_running_twice_prints_the_same() -> None:
 def test_two_forms_at_once_are_refused() -> None:
     result = CliRunner().invoke(command, ["--json", "--markdown"])
     assert result.exit_code == 2
-    assert "choose one" in result.output
+    assert "mutually exclusive" in result.output
 
 
 def test_an_unknown_table_is_refused_by_name() -> None:

@@ -249,7 +249,7 @@ def test_pool_read_back_moves_the_memory_of_other_options(box: Box) -> None:
     assert moved is not None and was is not None
     assert moved.value < was.value
     assert moved.kind is was.kind
-    assert "own starts of this machine" in moved.source
+    assert "own starts on this machine" in moved.source
 
 
 def test_pool_of_an_own_start_counts_until_it_is_forgotten(box: Box) -> None:

@@ -22,12 +22,12 @@ def test_every_listed_name_is_answered(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "contains"),
     [
-        ("v0.20.1", "image", "driver from 580"),
+        ("v0.20.1", "image", "minimum driver 580"),
         ("0.20.1", "image", "vllm/vllm-openai:v0.20.1"),
         ("vllm-openai:v0.20.1", "image", "vllm/vllm-openai:v0.20.1"),
         ("repne/vllm:v17", "image", "third-party fork without public source"),
-        ("vllm/vllm-openai:v0.19.1", "image", "never planned"),
-        ("someone/vllm:v0.22.3", "image", "in no table here"),
+        ("vllm/vllm-openai:v0.19.1", "image", "never used in a plan"),
+        ("someone/vllm:v0.22.3", "image", "not in the tables"),
         ("Qwen/Qwen3.6-27B-FP8", "checkpoint", "near"),
         ("qwen3.6-27b-fp8", "checkpoint", "28.75 GiB"),
         ("gguf-q8_0", "checkpoint", "26.6 GiB"),
@@ -72,9 +72,9 @@ PREDICT = ("predict", "--gpu", "RTX PRO 6000", "--quant", "fp8", "--json")
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        ("vllm/vllm-openai:v0.20.11", "nearest known one: vllm/vllm-openai:v0.20.1."),
-        ("vllm/vllm-openai:v9.0.0", "newer than anything known"),
-        ("somebody/own:v0.22.0", "third party's build of vLLM 0.22.0"),
+        ("vllm/vllm-openai:v0.20.11", "Closest known image: vllm/vllm-openai:v0.20.1."),
+        ("vllm/vllm-openai:v9.0.0", "newer than the newest known release"),
+        ("somebody/own:v0.22.0", "third-party build of vLLM 0.22.0"),
     ],
 )
 def test_predict_says_that_an_image_is_unknown(
@@ -86,8 +86,8 @@ def test_predict_says_that_an_image_is_unknown(
 def test_predict_says_what_unknown_weights_are_taken_for(run: Callable[..., Ran]) -> None:
     found = warned(run(*PREDICT, "--checkpoint", "Qwen/Qwen3.6-27B-FP88"))
 
-    assert "the nearest known: Qwen/Qwen3.6-27B-FP8)" in found["unlisted-checkpoint"]
-    assert "holds fp8 weights" in found["unlisted-checkpoint"]
+    assert "closest known: Qwen/Qwen3.6-27B-FP8)" in found["unlisted-checkpoint"]
+    assert "contains fp8 weights" in found["unlisted-checkpoint"]
 
 
 def test_predict_of_known_parts_warns_of_none(run: Callable[..., Ran]) -> None:
@@ -101,7 +101,7 @@ def test_predict_says_which_card_a_short_name_was_taken_for(run: Callable[..., R
         run("predict", "--gpu", "A100", "--quant", "fp8", "--c", "1", "--ctx", "8k", "--json")
     )
 
-    assert "'A100' is taken to be the" in found["card-name"]
+    assert "'A100' is read as the" in found["card-name"]
 
 
 def test_an_image_without_a_version_is_refused_with_the_nearest(run: Callable[..., Ran]) -> None:
