@@ -207,21 +207,12 @@ def _literal_ids(path: Path, calls: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "calls", "least"),
     [
-<<<<<<< HEAD
-        ("auditing/judging/argument_findings.py", {"Finding"}, 8),
-        ("auditing/judging/memory_findings.py", {"Finding", "_seats"}, 6),
-        ("auditing/judging/system_findings.py", {"Finding"}, 6),
-        ("auditing/judging/together.py", {"Finding"}, 2),
-        ("auditing/judging/gguf.py", {"Finding"}, 2),
-        ("verification/judging/causes*.py", {"Cause"}, 15),
-=======
         ("auditing/**/argument_findings.py", {"Finding"}, 8),
         ("auditing/**/memory_findings.py", {"Finding", "_seats"}, 6),
         ("auditing/**/system_findings.py", {"Finding"}, 6),
         ("auditing/**/together.py", {"Finding"}, 2),
         ("auditing/**/gguf.py", {"Finding"}, 2),
         ("verification/**/causes*.py", {"Cause"}, 15),
->>>>>>> rulewords
         ("planning/resolve.py", {"Rejection"}, 4),
         ("planning/survey.py", {"TraceEntry", "Rejection"}, 1),
     ],
