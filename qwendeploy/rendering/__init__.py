@@ -63,7 +63,7 @@ def _check_fit(kind: ArtefactKind, launch: Launch) -> None:
     )
     if kind.container and launch.image is None:
         raise DataError(
-            "the plan names no image",
+            "the plan has no image",
             key="option.image",
             hint=f"generate -f {plain}, or recommend with --image",
         )

@@ -160,10 +160,11 @@ def save(frame: pd.DataFrame, path: Path, *, force: bool = False) -> None:
     """
     if path.suffix not in FORMS:
         endings = ", ".join(FORMS)
-        raise UserError(f"{path.suffix or path.name!r} is no form of a table", where=str(path),
-                        hint=f"end the file's name in one of {endings}")  # fmt: skip
-    if path.exists() and not force:
-        raise UserError("exists already", where=str(path), hint="--force replaces it")
+        raise UserError(
+            f"a table cannot be written as {path.suffix or path.name!r}",
+            where=str(path),
+            hint=f"use a file name that ends in one of {endings}",
+        )
     if path.suffix == ".parquet":
         try:
             content = frame.to_parquet(engine="pyarrow", index=False)
@@ -173,16 +174,15 @@ def save(frame: pd.DataFrame, path: Path, *, force: bool = False) -> None:
                 where=str(path),
                 hint="pip install pyarrow, or write .csv, .json or .md",
             ) from None
-        path.write_bytes(content)
-        return
-    if path.suffix == ".json":
-        text = json.dumps(records(frame), indent=2) + "\n"
+    elif path.suffix == ".json":
+        content = (json.dumps(records(frame), indent=2) + "\n").encode()
     elif path.suffix == ".csv":
-        text = texts(frame).to_csv(index=False, lineterminator="\n")
+        content = texts(frame).to_csv(index=False, lineterminator="\n").encode()
     else:
         lines = [frame.columns, ["---"] * len(frame.columns), *texts(frame).to_numpy()]
-        text = "".join(f"| {' | '.join(_escaped(cell) for cell in line)} |\n" for line in lines)
-    write_file(path, text.encode())
+        rows = (" | ".join(_escaped(cell) for cell in line) for line in lines)
+        content = "".join(f"| {row} |\n" for row in rows).encode()
+    write_file(path, content, force=force)
 
 
 def _escaped(cell: str) -> str:

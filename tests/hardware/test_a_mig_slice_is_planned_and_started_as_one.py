@@ -42,7 +42,7 @@ def test_plan_says_the_slice_first_and_the_artefact_asks_for_it(
     found = planned(LISTED, "-o", plan)
     assert found.code == 0, found.err
     head = " ".join(found.out.split("Expect")[0].split())
-    assert f"planned for its slice 4g.71gb ({LARGE}) of 66 GiB" in head
+    assert f"the plan uses its slice 4g.71gb ({LARGE}) of 66 GiB" in head
     assert "1 x H200 MIG 4g.71gb" in head
     assert run("generate", plan, "-f", "docker", "-o", out).code == 0
     assert f"device={LARGE}" in (out / "run.sh").read_text(encoding="utf-8")

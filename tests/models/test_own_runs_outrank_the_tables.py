@@ -192,7 +192,7 @@ def test_nearby_points_move_and_distant_ones_less(box: Box) -> None:
 
     assert 0.03 < moved(near) < 0.07
     assert 0 <= moved(far) < moved(near)
-    assert "by own run-" in now[near].source and f"boot {BOOT}" in now[near].source
+    assert "from own run-" in now[near].source and f"boot {BOOT}" in now[near].source
     assert was[near].kind is Kind.TRANSFERRED and now[near].kind is Kind.EXTRAPOLATED
     assert now[near].half_width < was[near].half_width
 

@@ -238,7 +238,7 @@ def test_bad_value_is_named_with_its_line(tmp_path: Path, command: Run) -> None:
     ("before", "after", "complaint"),
     [
         ("port: 8000", "port: 99999", "port: 99999 is not a port"),
-        ("  image: 'vllm", "  image: null #", "option.image: the plan names no image"),
+        ("  image: 'vllm", "  image: null #", "option.image: the plan has no image"),
         ("  replicas: 1", "  replicas: 2", "gpu_indices: [0, 1] does not name the 4"),
     ],
 )

@@ -65,7 +65,7 @@ def test_cross_references_lead_somewhere() -> None:
         ("max-num-seqs", {"flag"}, "1024"),
         ("max_num_seqs", {"flag"}, "1024"),
         ("-tp", {"flag"}, "--tensor-parallel-size"),
-        ("--no-enable-prefix-caching", {"flag"}, "off from 0.19.0 to 0.25.1"),
+        ("--no-enable-prefix-caching", {"flag"}, "off from 0.19.0 to 0.27.1"),
         ("--spec-method", {"flag"}, "not yet in 0.21.0"),
         ("--max-num-partial-prefills", {"flag"}, "removed in 0.27.1"),
         ("--disable-log-requests", {"flag"}, "rejected up to 0.32.0"),

@@ -137,7 +137,11 @@ examples:
         ("{size} boomed", "{length} boomed", "neither a pattern group"),
         ("fix: none", "fix: none\nmetrics: {mood: {gt: 1}}", "unknown measurement mood"),
         ("fix: none", "fix: none\nmetrics: {waiting: {above: 1}}", "unknown operator above"),
-        ("fix: none", "fix: none\nbeats: [nobody]", "signature 'nobody' does not exist"),
+        (
+            "fix: none",
+            "fix: none\nbeats: [nobody]",
+            "names signature 'nobody', which does not exist",
+        ),
         ("any_of: ['boom (?P<size>\\d+)']\n", "", "needs log patterns"),
         ("id: good", "id: other", "differs from the file name"),
     ],
