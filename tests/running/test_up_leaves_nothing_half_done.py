@@ -120,7 +120,7 @@ def test_hang_is_told_after_the_time_given(box: Box) -> None:
 
 def test_network_without_ports_is_named(box: Box) -> None:
     # the daemon runs with --bridge=none: a port without a network is dropped without a word
-    with pytest.raises(FailedStart, match="publishes no port"):
+    with pytest.raises(FailedStart, match="does not publish ports"):
         starting.up(box.plan(), box.settings(network=None, timeout_s=4), box.tell)
 
     assert box.names() == []
@@ -141,7 +141,7 @@ def test_port_in_use_is_an_environment_problem(box: Box) -> None:
 @pytest.mark.parametrize(
     ("changes", "settings", "complaint"),
     [
-        pytest.param({"image": "stand-in/absent:v1"}, {}, "cannot be pulled", id="no-image"),
+        pytest.param({"image": "stand-in/absent:v1"}, {}, "cannot pull the image", id="no-image"),
         pytest.param(
             {}, {"network": "absent"}, "the Docker network does not exist", id="no-network"
         ),
@@ -209,9 +209,9 @@ def test_container_of_somebody_else_is_left_alone(box: Box) -> None:
     with contextlib.closing(box.daemon.client()) as client:
         client.containers.create(IMAGE, name="test", network_mode="none")
 
-        with pytest.raises(UserError, match="did not make"):
+        with pytest.raises(UserError, match="that qwendeploy did not create"):
             starting.up(box.plan(), box.settings(yes=True), box.tell)
-        with pytest.raises(UserError, match="did not make"):
+        with pytest.raises(UserError, match="that qwendeploy did not create"):
             watching.down("test")
 
     assert box.names() == ["test"]
@@ -326,7 +326,7 @@ def test_daemon_that_goes_away_while_starting(
         ) as problem:
             starting.up(box.plan(script={"hang_in": "graphs"}), box.settings(), tell)
 
-        assert "test-next may be left" in " ".join(problem.value.__notes__)
+        assert "test-next may still exist" in " ".join(problem.value.__notes__)
         del problem
         gc.collect()
         own.start()

@@ -231,9 +231,9 @@ def test_key_reaches_the_server_and_no_process_list(box: Box) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "complaint"),
     [
-        pytest.param(None, 0o600, "VLLM_API_KEY is needed", id="none"),
-        pytest.param("VLLM_API_KEY=\n", 0o600, "VLLM_API_KEY is needed", id="empty"),
-        pytest.param("VLLM_API_KEY=x\n", 0o644, "others can read", id="open"),
+        pytest.param(None, 0o600, "VLLM_API_KEY is required", id="none"),
+        pytest.param("VLLM_API_KEY=\n", 0o600, "VLLM_API_KEY is required", id="empty"),
+        pytest.param("VLLM_API_KEY=x\n", 0o644, "other users can read", id="open"),
     ],
 )
 def test_public_address_needs_a_key_kept_private(
