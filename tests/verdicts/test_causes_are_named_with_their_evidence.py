@@ -48,11 +48,11 @@ def fault(kind: str, **more: Any) -> tuple[str, str]:
 
 CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "other-checkpoint": (("--root", "Qwen/Qwen3.6-27B"), with_option(checkpoint="a/b"), "qwen3.6"),
-    "applied-differs": (("--gpu-memory-utilization", "0.7"), unchanged, "asked 0.85, applied 0.7"),
+    "applied-differs": (("--gpu-memory-utilization", "0.7"), unchanged, "planned 0.85, actual 0.7"),
     "other-engine-version": (("--version", "0.32.0"), unchanged, "0.22.0, server 0.32.0"),
-    "fewer-streams": (("--max-num-seqs", "2"), unchanged, "seats"),
+    "fewer-streams": (("--max-num-seqs", "2"), unchanged, "max-num-seqs is the limit"),
     "preemptions": (("--blocks", "54", "--block-tokens", "80"), unchanged, "preemptions"),
-    "not-drafting": (("--draftless",), unchanged, "stood still"),
+    "not-drafting": (("--draftless",), unchanged, "did not change"),
     "low-acceptance": (("--tokens", "1"), unchanged, "1.00 tokens per step"),
     "high-acceptance": (("--tokens", "4"), unchanged, "4.00 tokens per step"),
     "failed-requests": (fault("reset", after=60), unchanged, "1 x cut of 4 requests"),
@@ -60,8 +60,8 @@ CASES: dict[str, tuple[tuple[str, ...], Changed, str]] = {
     "prefix-cache-cold": (("--prefix-cache", "--forgetful"), shared, "0% of the prompt"),
     "slow-path": (("--path-ms", "80"), unchanged, "in the server's histogram"),
     "smaller-pool": (("--blocks", "5000"), unchanged, "5000 blocks, predicted 95000"),
-    "falling-rate": (("--drift-per-minute", "4"), unchanged, "a minute"),
-    "capture-exceeded": ((), with_option(capture_size=8), "3 streams x 4 tokens = 12"),
+    "falling-rate": (("--drift-per-minute", "4"), unchanged, "per minute"),
+    "capture-exceeded": ((), with_option(capture_size=8), "3 requests x 4 tokens = 12"),
     "no-peer-access": ((), with_machine(p2p="no"), "peer access is off"),
 }
 
@@ -81,7 +81,11 @@ def test_a_cause_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "evidence"),
     [
-        pytest.param(("--max-num-seqs", "2"), "the KV pool had room: max-num-seqs", id="seats"),
+        pytest.param(
+            ("--max-num-seqs", "2"),
+            "the KV pool had room: max-num-seqs",
+            id="max-num-seqs is the limit",
+        ),
         pytest.param(("--blocks", "32"), "without room for another request", id="pool"),
         pytest.param(
             ("--max-num-seqs", "2", "--absent", "/metrics"),
@@ -166,7 +170,9 @@ def test_probes_of_others_that_cost_nothing_spoil_nothing(tmp_path: Path) -> Non
     with known_server(tmp_path, *POOL) as known, another_user(known, tokens=1):
         run, report = verified(known.url, small_plan(), repeats=1, window_s=1.2, calm=True)
     step = next(step for step in run.steps if step.shape == "decode")
-    assert any("others" in window.note or "ours" in window.note for window in step.windows)
+    assert any(
+        "other clients" in window.note or "this client" in window.note for window in step.windows
+    )
     assert not any(window.others for window in step.windows)
     assert report.verdicts[0].outcome == "confirmed", report.statement
 

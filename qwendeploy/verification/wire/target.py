@@ -189,7 +189,7 @@ def _read_key(file: Path | None, variable: str | None) -> str | None:
                 return value.strip().strip("\"'")
         if match is None:
             raise UserError(
-                "the key file is empty", where=str(file), hint="write the key in one line"
+                "no API key in the key file", where=str(file), hint="write the key in one line"
             )
         return match[1]
     if variable is not None:
