@@ -22,7 +22,7 @@ class FileContent:
 
 
 @contextmanager
-def told(place: Path, kind: type[QwendeployError] = UserError) -> Iterator[None]:
+def naming_refusals(place: Path, kind: type[QwendeployError] = UserError) -> Iterator[None]:
     """Raise ``kind``, naming ``place``, where the system refuses to write."""
     try:
         yield
@@ -55,14 +55,14 @@ def write_files(
     staged: list[tuple[Path, Path]] = []
     try:
         for path, content in files.items():
-            with told(path, kind):
+            with naming_refusals(path, kind):
                 _check(path, kind)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
                 staged.append((temporary, path))
                 _fill(temporary, content)
         for temporary, path in staged:
-            with told(path, kind):
+            with naming_refusals(path, kind):
                 if force:
                     temporary.replace(path)
                 else:

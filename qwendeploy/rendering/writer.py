@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qwendeploy.documents.disk import FileContent, told, write_file, write_files
+from qwendeploy.documents.disk import FileContent, naming_refusals, write_file, write_files
 from qwendeploy.errors import UserError
 from qwendeploy.rendering.page import SECRET, SECRETS_FILE
 
@@ -49,7 +49,7 @@ def write(files: Mapping[str, tuple[str, int]], directory: Path, *, force: bool)
         WouldOverwrite: a file is there with other content and ``force`` is off.
         UserError: the directory cannot be made or written.
     """
-    with told(directory):
+    with naming_refusals(directory):
         directory.mkdir(parents=True, exist_ok=True)
         changed, unchanged = _compare(files, directory, force=force)
         write_files({directory / name: _content(*files[name]) for name in changed})
@@ -128,7 +128,7 @@ def write_secrets(
     """
     path = directory / SECRETS_FILE
     notes: list[str] = []
-    with told(path):
+    with naming_refusals(path):
         present = present_secrets(directory)
         text = present or _secrets_head(api_key, hub_token)
         held = variables(text)

@@ -124,7 +124,6 @@ def env_of_files(
             unread.append(f"environment file {file.text}")
         env.update(values or {})
     return env, tuple(unread)
-    return None
 
 
 def container_program(words: tuple[Word, ...]) -> tuple[Runtime, tuple[Word, ...]] | None:
